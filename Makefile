@@ -1,0 +1,73 @@
+# make train: from a clean clone to a falling loss. make test: the test suite. make help: the rest.
+# Needs Python 3.11, gcc and g++, cmake 3.25, and a network to PyPI the first time. Everything goes into .venv and build.
+PYTHON ?= $(shell command -v python3.11 || echo python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+OUTPUT ?= outputs/train
+TRAIN_ARGS ?=
+TEST_ARGS ?=
+# The suite's processes: two, one thread each, on the two cores it is meant for.
+WORKERS ?= 2
+
+NATIVE_SOURCES := CMakeLists.txt $(shell find cann_emulator/native cann_emulator/signatures -type f)
+PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+EMULATOR := $(BIN)/cann-emulator run --
+say = @printf '\n==> %s\n' $(1)
+
+.PHONY: help train test test-all bench lint format conformance native clean distclean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(BIN)/python:
+	$(call say,'Making $(VENV)')
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Python 3.11 is needed: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+
+# torch first: the native part is compiled against its headers (see pyproject.toml).
+$(STAMPS)/installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(call say,'Installing torch and the build tools (the download is several gigabytes the first time)')
+	$(PIP) torch scikit-build-core ninja
+	$(call say,'Installing the other packages and building the native part')
+	$(PIP) --no-build-isolation --editable '.[train,dev]'
+	@mkdir -p $(STAMPS) && touch $@
+
+# What the editable install built, built again after a change: seconds, without pip.
+$(STAMPS)/native: $(STAMPS)/installed $(NATIVE_SOURCES)
+	$(call say,'Building the native part')
+	cmake --build build/editable --parallel 2
+	@cmake --install build/editable --prefix "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')" >/dev/null
+	@touch $@
+
+native: $(STAMPS)/native ## build what changed of the emulator's libraries
+
+train: $(STAMPS)/native ## train llama3_debugmodel on the emulator; summary and loss curve in outputs/train
+	$(call say,'Training')
+	$(BIN)/torchtitan-npu train $(TRAIN_ARGS)
+
+test: $(STAMPS)/native ## the test suite (under 15 minutes on 2 cores); TEST_ARGS="-k name"
+	$(call say,'Testing')
+	OMP_NUM_THREADS=1 $(EMULATOR) $(BIN)/python -m pytest -m 'not slow' -n $(WORKERS) $(TEST_ARGS)
+
+test-all: $(STAMPS)/native ## the test suite with the slow tests
+	OMP_NUM_THREADS=1 $(EMULATOR) $(BIN)/python -m pytest -n $(WORKERS) $(TEST_ARGS)
+
+bench: $(STAMPS)/native ## speed and memory against plain torch; table, and outputs/bench.json
+	$(BIN)/python benchmarks/bench.py
+
+lint: $(STAMPS)/installed ## ruff and mypy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(STAMPS)/installed ## let ruff format and fix what it can
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+clean: ## remove what was built, and caches; .venv and outputs stay
+	rm -rf build .mypy_cache .ruff_cache .pytest_cache $(STAMPS)/native $(STAMPS)/installed
+
+distclean: clean ## remove .venv and outputs as well
+	rm -rf $(VENV) outputs
