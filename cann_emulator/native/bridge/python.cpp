@@ -1,0 +1,312 @@
+// Kernel functions: Python code that is called with the operator's arguments, and the loading of rows and functions.
+#include <Python.h>
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <chrono>
+#include <thread>
+
+#include "rows.h"
+#include "state.h"
+#include "values.h"
+
+namespace emu {
+namespace {
+
+constexpr int kInner = 561000;  // ACLNN_ERR_INNER: a kernel failed in a way that is not the caller's mistake
+constexpr int64_t kPatienceNs = 10'000'000'000;
+
+// By operator: the Python function, or null. Written while the bridge loads.
+std::vector<PyObject*> g_functions;
+
+// Since when the first of the threads now waiting has waited for the GIL; 0 where none waits.
+std::atomic<int64_t> g_waiting_since{0};
+
+// Says so, once, when a kernel does not get the GIL: the program would hang without a word.
+void watch_for_starvation() {
+    for (;;) {
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+        const int64_t since = g_waiting_since.load(std::memory_order_relaxed);
+        if (since == 0 || now_ns() - since < kPatienceNs) continue;
+        std::fprintf(stderr,
+                     "cann_emulator: a kernel has waited 10 s for Python's GIL. Cause: torch_npu's dispatch thread "
+                     "(TASK_QUEUE_ENABLE=1, its default) launches kernels while the thread that waits for them holds the "
+                     "GIL. Cure: set TASK_QUEUE_ENABLE=0 (`cann-emulator run` and set_env.sh do).\n");
+        std::fflush(stderr);
+        return;
+    }
+}
+
+class Gil {
+public:
+    Gil() {
+        if (PyGILState_Check()) {
+            state_ = PyGILState_Ensure();
+            return;
+        }
+        int64_t nobody = 0;
+        const bool first = g_waiting_since.compare_exchange_strong(nobody, now_ns(), std::memory_order_relaxed);
+        state_ = PyGILState_Ensure();
+        if (first) g_waiting_since.store(0, std::memory_order_relaxed);
+    }
+    ~Gil() { PyGILState_Release(state_); }
+    Gil(const Gil&) = delete;
+    Gil& operator=(const Gil&) = delete;
+
+private:
+    PyGILState_STATE state_;
+};
+
+// A reference that is owned.
+struct Decref {
+    void operator()(PyObject* object) const { Py_XDECREF(object); }
+};
+using Owned = std::unique_ptr<PyObject, Decref>;
+
+PyObject* none() {
+    Py_INCREF(Py_None);
+    return Py_None;
+}
+
+PyObject* tensor_object(const aclTensor* tensor) { return tensor ? THPVariable_Wrap(to_tensor(tensor)) : none(); }
+
+PyObject* scalar_object(const aclScalar* scalar) {
+    if (!scalar) return none();
+    const at::Scalar value = to_scalar(*scalar);
+    if (value.isBoolean()) return PyBool_FromLong(value.toBool());
+    if (value.isComplex()) {
+        const auto number = value.toComplexDouble();
+        return PyComplex_FromDoubles(number.real(), number.imag());
+    }
+    return value.isFloatingPoint() ? PyFloat_FromDouble(value.toDouble()) : PyLong_FromLongLong(value.toLong());
+}
+
+template <typename Values, typename Make>
+PyObject* list_object(const Values& values, Make make) {
+    PyObject* list = PyList_New(static_cast<Py_ssize_t>(values.size()));
+    for (size_t i = 0; i < values.size(); ++i) PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), make(values[i]));
+    return list;
+}
+
+PyObject* argument_object(ArgKind kind, Slot bits) {
+    switch (kind) {
+        case ArgKind::tensor: return tensor_object(object<aclTensor>(bits));
+        case ArgKind::scalar: return scalar_object(object<aclScalar>(bits));
+        case ArgKind::integer: return PyLong_FromLongLong(static_cast<int64_t>(bits));
+        case ArgKind::boolean: return PyBool_FromLong(static_cast<long>(bits & 1));
+        case ArgKind::real: return PyFloat_FromDouble(real(bits));
+        case ArgKind::pointer: return PyLong_FromUnsignedLongLong(bits);
+        default: break;
+    }
+    if (!bits) return none();
+    switch (kind) {
+        case ArgKind::tensor_list: return list_object(object<aclTensorList>(bits)->tensors, tensor_object);
+        case ArgKind::scalar_list: return list_object(object<aclScalarList>(bits)->scalars, scalar_object);
+        case ArgKind::int_array: return list_object(object<aclIntArray>(bits)->values, PyLong_FromLongLong);
+        case ArgKind::bool_array: return list_object(object<aclBoolArray>(bits)->values, [](long v) { return PyBool_FromLong(v); });
+        case ArgKind::float_array: return list_object(object<aclFloatArray>(bits)->values, [](double v) { return PyFloat_FromDouble(v); });
+        default: return PyUnicode_FromString(object<const char>(bits));
+    }
+}
+
+std::string text_of(PyObject* object) {
+    const Owned text(PyObject_Str(object));
+    const char* bytes = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+    PyErr_Clear();
+    return bytes ? bytes : "?";
+}
+
+// The pending exception as an aclnn status: its `code` where it is a refusal, with where it was raised otherwise.
+int report_exception(const char* name) {
+    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    const Owned owned_type(type), owned_value(value), owned_trace(trace);
+    const Owned code(PyObject_GetAttrString(value, "code"));
+    if (code && PyLong_Check(code.get())) {
+        return fail_text(static_cast<int>(PyLong_AsLong(code.get())), std::string(name) + ": " + text_of(value));
+    }
+    PyErr_Clear();
+    std::string where;
+    for (Owned frame(trace ? PyObject_GetAttrString(value, "__traceback__") : nullptr); frame && frame.get() != Py_None;
+         frame.reset(PyObject_GetAttrString(frame.get(), "tb_next"))) {
+        const Owned line(PyObject_GetAttrString(frame.get(), "tb_lineno"));
+        const Owned python_frame(PyObject_GetAttrString(frame.get(), "tb_frame"));
+        const Owned source(PyObject_GetAttrString(python_frame.get(), "f_code"));
+        const Owned file(PyObject_GetAttrString(source.get(), "co_filename"));
+        where = text_of(file.get()) + ":" + text_of(line.get());
+    }
+    PyErr_Clear();
+    return fail_text(kInner, std::string(name) + ": the emulator's kernel failed with " +
+                                 reinterpret_cast<PyTypeObject*>(type)->tp_name + ": " + text_of(value) + " (" + where +
+                                 ")");
+}
+
+bool set_shape(aclTensor* tensor, PyObject* shape) {
+    const Owned items(PySequence_Fast(shape, "the kernel of an operator with dynamic outputs must return their shapes"));
+    if (!items) return false;
+    tensor->rank = static_cast<int32_t>(PySequence_Fast_GET_SIZE(items.get()));
+    int64_t dense = 1;
+    for (int i = tensor->rank - 1; i >= 0; --i) {
+        tensor->dims[i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(items.get(), i));
+        tensor->strides[i] = dense;
+        dense *= tensor->dims[i];
+    }
+    return !PyErr_Occurred();
+}
+
+// Writes the returned shape, or shapes, into the operator's dynamic outputs.
+bool write_back(const Operator& op, const Slot* slots, PyObject* returned) {
+    std::vector<aclTensor*> outputs;
+    for (int arg = 0; op.kinds[arg]; ++arg) {
+        if (op.dynamic_outputs[arg] == '1') outputs.push_back(object<aclTensor>(slots[arg]));
+    }
+    if (outputs.empty()) return true;
+    if (outputs.size() == 1) return set_shape(outputs[0], returned);
+    const Owned shapes(PySequence_Fast(returned, "the kernel must return one shape for each dynamic output"));
+    if (!shapes) return false;
+    if (static_cast<size_t>(PySequence_Fast_GET_SIZE(shapes.get())) != outputs.size()) {
+        PyErr_Format(PyExc_ValueError, "the kernel returned %zd shapes for %zu dynamic outputs",
+                     PySequence_Fast_GET_SIZE(shapes.get()), outputs.size());
+        return false;
+    }
+    for (size_t i = 0; i < outputs.size(); ++i) {
+        PyObject* shape = PySequence_Fast_GET_ITEM(shapes.get(), static_cast<Py_ssize_t>(i));
+        if (outputs[i] && shape != Py_None && !set_shape(outputs[i], shape)) return false;
+    }
+    return true;
+}
+
+int run_function(const Operator& op, PyObject* function, const Slot* slots) {
+    const Gil gil;
+    const PlainTorch plain;
+    const auto count = static_cast<Py_ssize_t>(std::strlen(op.kinds));
+    const Owned arguments(PyTuple_New(count));
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        PyObject* value = argument_object(static_cast<ArgKind>(op.kinds[i]), slots[i]);
+        if (!value) return report_exception(op.name);
+        PyTuple_SET_ITEM(arguments.get(), i, value);
+    }
+    const Owned returned(PyObject_CallObject(function, arguments.get()));
+    if (!returned || !write_back(op, slots, returned.get())) return report_exception(op.name);
+    return 0;
+}
+
+bool implements(int op) { return g_functions[static_cast<size_t>(op)] || has_row(op); }
+
+int run(int op, const Slot* slots) {
+    const Operator& facts = operator_at(op);
+    try {
+        if (PyObject* function = g_functions[static_cast<size_t>(op)]) return run_function(facts, function, slots);
+        const PlainTorch plain;
+        run_row(op, slots);
+        return 0;
+    } catch (const c10::Error& error) {
+        return fail_text(kInner, std::string(facts.name) + ": " + error.what_without_backtrace());
+    } catch (const std::exception& error) {
+        return fail_text(kInner, std::string(facts.name) + ": " + error.what());
+    }
+}
+
+// ---- loading --------------------------------------------------------------------------------------------------
+
+// A Python value of a row's literal: None, bool, int, float, str, or a list of int.
+at::IValue literal(PyObject* value) {
+    if (value == Py_None) return {};
+    if (PyBool_Check(value)) return value == Py_True;
+    if (PyLong_Check(value)) return static_cast<int64_t>(PyLong_AsLongLong(value));
+    if (PyFloat_Check(value)) return PyFloat_AsDouble(value);
+    if (PyUnicode_Check(value)) return std::string(PyUnicode_AsUTF8(value));
+    TORCH_CHECK(PyList_Check(value), "a row's literal must be none, a bool, a number, a text or a list of integers");
+    c10::List<int64_t> list;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(value); ++i) list.push_back(PyLong_AsLongLong(PyList_GET_ITEM(value, i)));
+    return list;
+}
+
+Owned attribute(PyObject* object, const char* name) {
+    Owned value(PyObject_GetAttrString(object, name));
+    TORCH_CHECK(value, "registry: missing ", name);
+    return value;
+}
+
+void load_row(PyObject* row) {
+    const std::string name = text_of(attribute(row, "name").get());
+    std::vector<RowArgument> arguments;
+    const Owned given = attribute(row, "arguments");
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given.get()); ++i) {
+        PyObject* argument = PyTuple_GET_ITEM(given.get(), i);
+        const Owned keyword = attribute(argument, "keyword");
+        arguments.push_back({keyword.get() == Py_None ? "" : text_of(keyword.get()),
+                             static_cast<int>(PyLong_AsLong(attribute(argument, "source").get())),
+                             literal(attribute(argument, "literal").get())});
+    }
+    std::vector<int> outputs;
+    const Owned named = attribute(row, "outputs");
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(named.get()); ++i) {
+        outputs.push_back(static_cast<int>(PyLong_AsLong(PyTuple_GET_ITEM(named.get(), i))));
+    }
+    try {
+        add_row(operator_index(name.c_str()), text_of(attribute(row, "op").get()),
+                text_of(attribute(row, "overload").get()), arguments, outputs,
+                PyTuple_GET_SIZE(attribute(row, "flags").get()) > 0);
+    } catch (const c10::Error& error) {
+        TORCH_CHECK(false, text_of(attribute(row, "file").get()), ": ", name, ": ", error.what_without_backtrace());
+    }
+}
+
+Owned call(PyObject* module, const char* name) {
+    Owned result(PyObject_CallMethod(module, name, nullptr));
+    TORCH_CHECK(result || PyErr_Occurred(), "registry: ", name, " failed");
+    return result;
+}
+
+bool load(PyObject* registry) {
+    g_functions.assign(static_cast<size_t>(operator_count()), nullptr);
+    const Owned rows = call(registry, "rows");
+    if (!rows) return false;
+    PyObject *key = nullptr, *value = nullptr;
+    for (Py_ssize_t position = 0; PyDict_Next(rows.get(), &position, &key, &value);) load_row(value);
+    const Owned functions = call(registry, "functions");
+    if (!functions) return false;
+    for (Py_ssize_t position = 0; PyDict_Next(functions.get(), &position, &key, &value);) {
+        const int op = operator_index(PyUnicode_AsUTF8(key));
+        TORCH_CHECK(op >= 0, "a kernel is registered as ", PyUnicode_AsUTF8(key), ", which is not in signatures/aclnn.json");
+        TORCH_CHECK(!has_row(op), PyUnicode_AsUTF8(key), " has a row and a kernel function; delete one of them");
+        Py_INCREF(value);
+        g_functions[static_cast<size_t>(op)] = value;
+    }
+    const Owned limits(PySequence_List(call(registry, "dtype_limits").get()));
+    if (!limits) return false;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(limits.get()); ++i) {
+        const char* name = nullptr;
+        int arg = 0;
+        unsigned long long mask = 0;
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(limits.get(), i), "siK", &name, &arg, &mask)) return false;
+        set_dtype_limit(operator_index(name), arg, mask);
+    }
+    return true;
+}
+
+}  // namespace
+}  // namespace emu
+
+// Called by libopapi, GIL held, once. Returns null, or why there are no kernels.
+extern "C" EMU_API const char* emu_bridge_load() {
+    static std::string problem;
+    try {
+        const emu::PlainTorch plain;
+        const emu::Owned registry(PyImport_ImportModule("cann_emulator.kernels.registry"));
+        if (!registry || !emu::load(registry.get())) {
+            emu::report_exception("cann_emulator");
+            PyErr_Clear();
+            problem = "the CANN emulator's kernels cannot be loaded";
+        } else {
+            emu::set_backend({emu::implements, emu::run});
+            std::thread(emu::watch_for_starvation).detach();
+            return nullptr;
+        }
+    } catch (const c10::Error& error) {
+        problem = std::string("the CANN emulator's kernels cannot be loaded: ") + error.what_without_backtrace();
+    }
+    return problem.c_str();
+}
