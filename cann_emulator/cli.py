@@ -8,6 +8,7 @@ import json
 import os
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -148,9 +149,11 @@ def _ops(arguments: argparse.Namespace) -> int:
         return 0
     for op in shown:
         print(f"{op.name:<46} {op.kernel_file.removeprefix('cann_emulator/') if op.kernel_file else '-'}")
-    done = sum(op.implemented for op in everything)
-    rows = sum(op.source == "row" for op in everything)
-    print(f"\n{done} of {len(everything)} operators are implemented: {rows} rows, {done - rows} Python functions")
+    count = Counter(op.source for op in everything)
+    print(
+        f"\n{len(everything) - count[None]} of {len(everything)} operators are implemented: {count['row']} table rows, "
+        f"{count['function']} Python functions, {count['native']} in C++"
+    )
     return 0
 
 

@@ -1,7 +1,7 @@
 """Which aclnn operators are implemented, and where: read from the tables and the kernels' source, without torch.
 
 An operator is a *row* (a line in a table, run natively as an ATen operator) or a *function* (a Python kernel,
-registered by the decorator `@kernel("aclnnName")`).
+registered by the decorator `@kernel("aclnnName")`). The few aclnn functions that launch nothing are *native*, in C++.
 """
 
 import ast
@@ -13,6 +13,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent
 SIGNATURES = PACKAGE / "signatures" / "aclnn.json"
+DIRECT = "cann_emulator/native/opapi/direct.cpp"
 
 
 @dataclass(frozen=True)
@@ -22,33 +23,39 @@ class Operator:
     name: str
     implemented: bool
     kernel_file: str | None
-    source: str | None  # "row", "function", or None where the operator is not implemented
+    source: str | None  # "row", "function", "native", or None where the operator is not implemented
 
 
 def operators() -> list[Operator]:
     """Every operator of the signature table, in its order."""
-    found = {name: ("row", path) for path, name in _rows()}
-    found |= {name: ("function", path) for path, name in _functions()}
+    found = kernels()
     result = []
-    for name in json.loads(SIGNATURES.read_text()):
-        source, path = found.get(name, (None, None))
+    for name, entry in json.loads(SIGNATURES.read_text()).items():
+        if not name.startswith("acl"):  # what the table says about itself
+            continue
+        # A `...GetMaxWorkspaceSize` entry is another first phase of the operator it is named after.
+        source, path = found.get(name.removesuffix("GetMaxWorkspaceSize"), (None, None))
+        if entry.get("form") == "direct":
+            source, path = "native", DIRECT
         result.append(Operator(name, source is not None, path, source))
     return result
 
 
+def kernels() -> dict[str, tuple[str, str]]:
+    """Name -> ("row" or "function", file) of everything that is written down as an operator's kernel."""
+    found = {name: ("row", path) for path, name in _rows()}
+    return found | {name: ("function", path) for path, name in _functions()}
+
+
 def _rows() -> Iterator[tuple[str, str]]:
     for path in sorted((PACKAGE / "signatures" / "rows").glob("*.toml")):
-        for table in tomllib.loads(path.read_text()).values():
-            for name in table:
-                yield _relative(path), name
+        for name in tomllib.loads(path.read_text()):
+            yield _relative(path), name
 
 
 def _functions() -> Iterator[tuple[str, str]]:
     for path in sorted((PACKAGE / "kernels").glob("**/*.py")):
-        source = path.read_text()
-        if "kernel(" not in source:
-            continue
-        for node in ast.walk(ast.parse(source, path)):
+        for node in ast.walk(ast.parse(path.read_text(), path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "kernel":
                 for argument in node.args:
                     if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
