@@ -57,11 +57,13 @@ public:
     int wait(int64_t timeout_ms = -1);
     int status() const { return status_; }
     const std::string& message() const { return message_; }
+    int64_t done_ns() const { return done_ns_; }           // when it was done, for event timing
 private:
     std::atomic<bool> done_{false};
     std::mutex mutex_;
     std::condition_variable changed_;
     int status_ = 0;
+    int64_t done_ns_ = 0;
     std::string message_;
 };
 using FencePtr = std::shared_ptr<Fence>;

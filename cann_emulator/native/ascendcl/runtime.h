@@ -1,0 +1,54 @@
+// Internal to libascendcl.so: what its files share. core.h is what the other libraries see.
+#pragma once
+
+#include "acl_constants.h"
+#include "core.h"
+
+// An entry point of CANN's C ABI.
+#define ACL_API extern "C" EMU_API
+
+namespace emu {
+
+// ---- devices.cpp
+struct Soc {
+    const char* name;
+    int cube_cores;
+    int vector_cores;
+    int64_t l2_bytes;
+    int64_t ub_bytes;
+    int npu_arch;
+};
+const Soc& soc();
+// 0, or the error every use of a device meets: a forked child, a changed or bad list of visible devices.
+int device_ready();
+// The thread's device in `device`, or an error that says to call aclrtSetDevice.
+int need_device(int* device);
+int check_device(int device);
+void set_current_device(int device);
+
+// ---- memory.cpp
+size_t hbm_limit();
+int charge(int device, size_t bytes, const char* what);   // 0, or 207001 with the sums in the message
+void refund(int device, size_t bytes);
+size_t hbm_used(int device);
+size_t hbm_peak(int device);
+enum class Origin { device, mapped, imported, pinned, registered };
+void add_block(void* begin, size_t bytes, int device, Origin origin, size_t charged);
+// Takes the block that begins at `begin` and has that origin out of the table; false where there is none.
+bool take_block(void* begin, Origin origin, size_t* bytes, int* device, size_t* charged);
+// The bounds of the live block around an address; false where there is none.
+bool find_block(const void* address, uintptr_t* begin, size_t* bytes, int* device, Origin* origin);
+
+// ---- streams.cpp
+struct Stream;
+Stream* find_stream(void* handle);   // null, with the thread's error set, for a handle that is not a live stream
+// Makes the stream wait for work that a thread of the runtime finishes.
+void drain_device(int device);
+int drain_all(int device, int64_t timeout_ms);
+void close_streams(int device);
+
+// ---- counters.cpp
+void start_counters();   // on first use of a device
+bool in_forked_child();
+
+}  // namespace emu
