@@ -148,3 +148,15 @@ extern "C" EMU_API int emu_write_stats(const char* path) {
     }
     return 0;
 }
+
+// Launches so far of one operator, or of all operators (null): what a tool asks before and after a call to learn whether
+// the call reached a kernel.
+extern "C" EMU_API int64_t emu_kernel_launches(const char* name) {
+    auto& state = emu::counters();
+    std::lock_guard<std::mutex> lock(state.mutex);
+    int64_t launches = 0;
+    for (const emu::Counter& counter : state.all) {
+        if (counter.kind == emu::Kind::kernel && (!name || counter.name == name)) launches += counter.launches;
+    }
+    return launches;
+}
