@@ -150,9 +150,8 @@ IValue literal_for(const c10::Argument& wanted, const IValue& literal) {
     return literal;
 }
 
-bool is_half(const at::Tensor& tensor) {
-    return tensor.defined() && (tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16);
-}
+bool is_half(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
+bool is_half(const at::Tensor& tensor) { return tensor.defined() && is_half(tensor.scalar_type()); }
 
 // Puts a result where the operator's output lies. The number of elements must agree; the dtype is converted.
 void deliver(const at::Tensor& result, const at::Tensor& output, const Operator& op) {
@@ -218,6 +217,9 @@ void run_row(int op, const Slot* slots) {
                 wide.push_back(is_half(tensor) ? tensor.to(at::kFloat) : tensor);
             }
             value = std::move(wide);
+        } else if (row.compute_in_fp32 && step.convert == dtype_value && value.isInt() &&
+                   is_half(static_cast<at::ScalarType>(value.toInt()))) {
+            value = static_cast<int64_t>(at::kFloat);  // the result is rounded when it is delivered
         }
         stack.push_back(std::move(value));
     }
