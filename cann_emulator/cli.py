@@ -30,12 +30,14 @@ _OPTIONS = (
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
-        return arguments.action(arguments)
-    except (HomeNotFound, BadSetting, NotADirectoryError) as error:
-        return _fail(str(error))
+        code = arguments.action(arguments)
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:  # `cann-emulator ops | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (HomeNotFound, BadSetting, OSError, ValueError) as error:
+        return _fail(str(error))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -48,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     run = command("run", _run, "start a command under the emulated CANN", usage="%(prog)s [OPTION...] -- COMMAND...")
-    env = command("env", _env, "print the environment, for `eval \"$(cann-emulator env)\"`")
+    env = command("env", _env, 'print the environment, for `eval "$(cann-emulator env)"`')
     for sub in (run, env):
         for option, name, placeholder, text in _OPTIONS:
             sub.add_argument(option, dest=name, metavar=placeholder, help=text)

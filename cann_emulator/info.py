@@ -50,7 +50,7 @@ def _torch_build() -> str | None:
         if isinstance(node, ast.AnnAssign | ast.Assign) and isinstance(node.value, ast.Constant):
             target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
             if isinstance(target, ast.Name) and target.id == "cuda":
-                return f"CUDA {node.value.value}" if node.value.value else "CPU"
+                return f"CUDA {node.value.value!s}" if node.value.value else "CPU"
     return None
 
 

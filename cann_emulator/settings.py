@@ -5,27 +5,21 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-# SoC names as aclrtGetSocName gives them, by product.
-SOCS = {
-    "Ascend910B1": "Atlas A2",
-    "Ascend910B2": "Atlas A2",
-    "Ascend910B3": "Atlas A2",
-    "Ascend910B4": "Atlas A2",
-    "Ascend910_9391": "Atlas A3",
-    "Ascend910_9392": "Atlas A3",
-    "Ascend910_9381": "Atlas A3",
-    "Ascend910_9382": "Atlas A3",
-    "Ascend910_9372": "Atlas A3",
-    "Ascend910_9362": "Atlas A3",
-    "Ascend950PR_9579": "Atlas 950",
-    "Ascend950DT_9595": "Atlas 950",
+# SoC names as aclrtGetSocName gives them, by product. Their cores and caches: native/ascendcl/soc.cpp.
+_PRODUCTS = {
+    "Ascend 910": ("910A", "910B", "910ProA", "910ProB", "910PremiumA"),
+    "Ascend 310P": ("310P1", "310P3"),
+    "Atlas A2": ("910B1", "910B2", "910B2C", "910B3", "910B4", "910B4-1"),
+    "Atlas A3": ("910_9391", "910_9392", "910_9381", "910_9382", "910_9372", "910_9362"),
+    "Ascend 950": ("950DT_9591", "950DT_9581", "950PR_9599", "950PR_9589", "950PR_9579"),
 }
+SOCS = {f"Ascend{name}": product for product, names in _PRODUCTS.items() for name in names}
 DEFAULTS = {
     "CANN_EMULATOR_DEVICES": "8",
     "CANN_EMULATOR_SOC": "Ascend910_9391",
     "CANN_EMULATOR_HBM_GB": "64",
 }
-MAX_DEVICES = 64
+MAX_DEVICES = 1024
 
 
 class BadSetting(Exception):

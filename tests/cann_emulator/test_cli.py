@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cann_emulator import coverage
+from cann_emulator import coverage, settings
 from cann_emulator.home import environment, find_home
 
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ASCEND_", "CANN_EMULATOR_"))}
@@ -168,6 +169,52 @@ def test_ops_knows_what_the_registry_knows():
 
 def test_every_row_and_function_is_in_the_signature_table():
     assert set(coverage.kernels()) <= {op.name for op in coverage.operators()}
+
+
+def test_stats_adds_up_processes(tmp_path):
+    def counters(launches: int, peak: int) -> str:
+        add = {"name": "aclnnAdd", "kind": "kernel", "launches": launches, "bytes": 8 * launches, "time_ns": 1000}
+        copy = {"name": "host to device", "kind": "copy", "launches": 1, "bytes": 16, "time_ns": 10}
+        return json.dumps({"pid": 1, "devices": {"0": {"hbm_peak_bytes": peak}}, "counters": [add, copy]})
+
+    (tmp_path / "1.json").write_text(counters(2, 1 << 20))
+    (tmp_path / "2.json").write_text(counters(3, 2 << 20))
+    merged = json.loads(cli("stats", str(tmp_path), "--json").stdout)
+    assert merged["processes"] == 2
+    assert merged["kernel_launches"] == 5
+    assert merged["hbm_peak_bytes"] == {"0": 2 << 20}
+    assert merged["counters"][0] == {
+        "name": "aclnnAdd",
+        "kind": "kernel",
+        "launches": 5,
+        "bytes": 40,
+        "time_ns": 2000,
+    }
+    table = cli("stats", "--top", "1", env={"CANN_EMULATOR_STATS": str(tmp_path)}).stdout
+    assert "aclnnAdd" in table
+    assert "host to device" not in table
+    assert max(map(len, table.splitlines())) <= 80
+
+
+def test_stats_of_a_real_program(tmp_path):
+    code = "import torch; x = torch.ones(4, device='npu'); [x.add(x) for _ in range(3)]"
+    assert cli("run", "--stats", str(tmp_path), "--", sys.executable, "-c", code).returncode == 0
+    merged = json.loads(cli("stats", str(tmp_path), "--json").stdout)
+    assert [c["launches"] for c in merged["counters"] if c["name"] == "aclnnAdd"] == [3]
+    assert merged["hbm_peak_bytes"]["0"] > 0
+
+
+def test_stats_without_counters(tmp_path):
+    assert "no folder given" in refused("stats")
+    assert "no counters there" in refused("stats", str(tmp_path))
+    assert "is not a folder" in refused("stats", str(tmp_path / "none"))
+    (tmp_path / "1.json").write_text("[]")
+    assert "does not hold the emulator's counters" in refused("stats", str(tmp_path))
+
+
+def test_the_soc_names_are_those_of_the_libraries():
+    source = (coverage.PACKAGE / "native" / "ascendcl" / "soc.cpp").read_text()
+    assert set(re.findall(r'\{"(Ascend[^"]+)",', source)) == set(settings.SOCS)
 
 
 def test_starts_fast_and_without_torch():
