@@ -7,6 +7,7 @@ STAMPS := $(VENV)/stamps
 OUTPUT ?= outputs/train
 TRAIN_ARGS ?=
 TEST_ARGS ?=
+CONFORMANCE_ARGS ?=
 # The suite's processes: two, one thread each, on the two cores it is meant for.
 WORKERS ?= 2
 
@@ -15,7 +16,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.t
 EMULATOR := $(BIN)/cann-emulator run --
 say = @printf '\n==> %s\n' $(1)
 
-.PHONY: help train test test-all bench lint format conformance native clean distclean
+.PHONY: help train test test-all bench results lint format conformance native clean distclean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -56,6 +57,12 @@ test-all: $(STAMPS)/native ## the test suite with the slow tests
 
 bench: $(STAMPS)/native ## speed and memory against plain torch; table, and outputs/bench.json
 	$(BIN)/python benchmarks/bench.py
+
+results: $(STAMPS)/installed ## write the README's results table from the last make train and make bench
+	$(BIN)/python benchmarks/results.py
+
+conformance: $(STAMPS)/native ## PyTorch's operator database on the emulated NPU against the CPU; a report by operator
+	OMP_NUM_THREADS=1 $(EMULATOR) $(BIN)/python -m conformance $(CONFORMANCE_ARGS)
 
 lint: $(STAMPS)/installed ## ruff and mypy
 	$(BIN)/ruff check
