@@ -153,9 +153,10 @@ IValue literal_for(const c10::Argument& wanted, const IValue& literal) {
 bool is_half(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
 bool is_half(const at::Tensor& tensor) { return tensor.defined() && is_half(tensor.scalar_type()); }
 
-// Puts a result where the operator's output lies. The number of elements must agree; the dtype is converted.
+// Puts a result where the operator's output lies, where the caller wants it and ATen made it (gradients behind a mask).
+// The number of elements must agree; the dtype is converted.
 void deliver(const at::Tensor& result, const at::Tensor& output, const Operator& op) {
-    if (!output.defined()) return;
+    if (!output.defined() || !result.defined()) return;
     TORCH_CHECK(result.numel() == output.numel(), op.name, ": the result has shape ", result.sizes(),
                 ", the output tensor has ", output.sizes());
     output.copy_(result.sizes() == output.sizes() ? result : result.reshape(output.sizes()));
