@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core.h"
+
 // The most dimensions an emulated tensor may have (CANN's operators take 8; its objects take more).
 constexpr int kMaxDims = 32;
 
@@ -49,14 +51,14 @@ struct DType {
     const char* name;  // as CANN's messages write it: DT_FLOAT
 };
 // The facts about an aclDataType; bits is 0 where the number is not one.
-DType dtype_facts(int acl_dtype);
+EMU_API DType dtype_facts(int acl_dtype);
 
 // The bytes from a tensor's first element to the end of its last one, and where they start.
 struct Extent {
     const char* begin;
     size_t bytes;
 };
-Extent extent(const aclTensor& tensor);
-int64_t element_count(const aclTensor& tensor);
+EMU_API Extent extent(const aclTensor& tensor);
+EMU_API int64_t element_count(const aclTensor& tensor);
 
 }  // namespace emu
