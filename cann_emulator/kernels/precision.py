@@ -1,22 +1,21 @@
 """Halves are computed in fp32 and rounded once, as the NPU's units do."""
 
 import torch
-from torch import Tensor
 
 HALVES = (torch.float16, torch.bfloat16)
 
 
-def wide(tensor: Tensor | None) -> Tensor | None:
+def wide(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor to compute with: fp32 for a half, else the tensor itself."""
-    return tensor.float() if tensor is not None and tensor.dtype in HALVES else tensor
+    return tensor.float() if tensor.dtype in HALVES else tensor
 
 
-def wide_all(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """`wide` of each."""
-    return tuple(wide(tensor) for tensor in tensors)
+def wide_all(*tensors: torch.Tensor | None) -> list:
+    """`wide` of every tensor; None stays None."""
+    return [None if tensor is None else wide(tensor) for tensor in tensors]
 
 
-def deliver(output: Tensor | None, result: Tensor | None) -> None:
-    """Rounds a result into the operator's output, where the caller asked for that output."""
+def deliver(output: torch.Tensor | None, result: torch.Tensor | None) -> None:
+    """Rounds a result into an output; either may be absent. The number of elements must agree."""
     if output is not None and result is not None:
-        output.copy_(result.reshape(output.shape))
+        output.copy_(result.reshape(output.shape) if result.shape != output.shape else result)
