@@ -1,0 +1,1 @@
+"""torchtitan's configuration with NPU fields added by subclassing, and the presets of converters."""

@@ -1,0 +1,125 @@
+"""The NPU's replacements for upstream modules, declared as data.
+
+Each entry is an upstream Config class (the target of an override), the factory that replaces it, the operator that is
+used, and when the entry can go. The factories are in this package's modules and are activated by name through
+upstream's `override.imports`; reading this table imports neither torch nor torchtitan.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Converter:
+    name: str
+    target: str
+    """Upstream's Config class."""
+    factory: str
+    """Our `@override` factory, as listed in `override.imports`."""
+    operator: str
+    """The torch_npu operator; empty where none is used."""
+    saves: str
+    delete_when: str
+    presets: tuple[str, ...] = ("npu",)
+
+
+_MODULES = "torchtitan.models.common"
+_HERE = "torchtitan_npu.converters"
+
+CONVERTERS = (
+    Converter(
+        name="flex_attention",
+        target=f"{_MODULES}.attention.FlexAttention.Config",
+        factory=f"{_HERE}.attention.flex_attention",
+        operator="npu_fusion_attention",
+        saves="block-mask building and a compiled Triton kernel that has no NPU counterpart",
+        delete_when="flex_attention has an NPU backend in torch_npu",
+    ),
+    Converter(
+        name="varlen_attention",
+        target=f"{_MODULES}.attention.VarlenAttention.Config",
+        factory=f"{_HERE}.attention.varlen_attention",
+        operator="npu_fusion_attention",
+        saves="the score matrix of every head, and all but one launch of attention",
+        delete_when="torch.nn.attention.varlen.varlen_attn runs on NPU and keeps float32",
+    ),
+    Converter(
+        name="rms_norm",
+        target=f"{_MODULES}.nn_modules.RMSNorm.Config",
+        factory=f"{_HERE}.rms_norm.rms_norm",
+        operator="npu_rms_norm",
+        saves="five element-wise and reduction launches of the composed norm, more in backward",
+        delete_when="torch_npu lowers aten::rms_norm to one kernel, forward and backward",
+    ),
+    Converter(
+        name="complex_rope",
+        target=f"{_MODULES}.rope.ComplexRoPE.Config",
+        factory=f"{_HERE}.rope.complex_rope",
+        operator="npu_rotary_mul",
+        saves="complex arithmetic, which the NPU cannot index or compute on its vector unit",
+        delete_when="upstream offers a real-valued table for adjacent pairs",
+    ),
+    Converter(
+        name="cos_sin_rope",
+        target=f"{_MODULES}.rope.CosSinRoPE.Config",
+        factory=f"{_HERE}.rope.cos_sin_rope",
+        operator="npu_rotary_mul",
+        saves="the slices, concatenation and four multiplications of rotate-half",
+        delete_when="torch_npu fuses the rotate-half pattern by itself",
+    ),
+    Converter(
+        name="swiglu",
+        target=f"{_MODULES}.feed_forward.FeedForward.Config",
+        factory=f"{_HERE}.swiglu.swiglu",
+        operator="npu_swiglu",
+        saves="one element-wise pass forward and three backward",
+        delete_when="upstream's feed-forward takes its activation as a configurable part",
+    ),
+    Converter(
+        name="selective_checkpoint",
+        target="torchtitan.distributed.activation_checkpoint.SelectiveAC.Config",
+        factory=f"{_HERE}.checkpointing.selective_checkpoint",
+        operator="",
+        saves="a second attention in backward: its output is kept, as upstream keeps its own attention's",
+        delete_when="upstream's list of saved operators can be extended by configuration",
+    ),
+    Converter(
+        name="reference_flex_attention",
+        target=f"{_MODULES}.attention.FlexAttention.Config",
+        factory=f"{_HERE}.reference.reference_flex_attention",
+        operator="",
+        saves="nothing: mask, matmul and softmax, which converters are compared with",
+        delete_when="flex_attention has an NPU backend in torch_npu",
+        presets=("reference",),
+    ),
+    Converter(
+        name="reference_varlen_attention",
+        target=f"{_MODULES}.attention.VarlenAttention.Config",
+        factory=f"{_HERE}.reference.reference_varlen_attention",
+        operator="",
+        saves="nothing: mask, matmul and softmax, which converters are compared with",
+        delete_when="torch.nn.attention.varlen.varlen_attn runs on NPU and keeps float32",
+        presets=("reference",),
+    ),
+    Converter(
+        name="reference_complex_rope",
+        target=f"{_MODULES}.rope.ComplexRoPE.Config",
+        factory=f"{_HERE}.rope.reference_complex_rope",
+        operator="",
+        saves="nothing: upstream's formula on real tables, because the NPU cannot index complex ones",
+        delete_when="upstream offers a real-valued table for adjacent pairs",
+        presets=("reference",),
+    ),
+    Converter(
+        name="metrics",
+        target="torchtitan.components.metrics.MetricsProcessor.Config",
+        factory="torchtitan_npu.metrics.npu_metrics",
+        operator="",
+        saves="nothing: keeps the losses, throughput and peak memory for the summary of the run",
+        delete_when="upstream's metrics processor takes additional loggers from its configuration",
+        presets=("npu", "reference", "none"),
+    ),
+)
+
+
+def of_preset(preset: str) -> list[Converter]:
+    return [converter for converter in CONVERTERS if preset in converter.presets]

@@ -1,0 +1,57 @@
+"""Train a byte-level BPE tokenizer, or take one that exists."""
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from torchtitan_npu.errors import UserError
+
+BEGIN, END = "<|begin_of_text|>", "<|end_of_text|>"
+
+
+def train(texts: Iterable[str], vocab_size: int, folder: Path) -> int:
+    """Write tokenizer.json and tokenizer_config.json; return the number of tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            special_tokens=[BEGIN, END],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"bos_token": BEGIN, "eos_token": END, "tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    return tokenizer.get_vocab_size()
+
+
+def take(source: Path, folder: Path) -> int:
+    """Copy an existing tokenizer's files; return the number of tokens."""
+    size = vocabulary_size(source)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        if (source / name).exists():
+            shutil.copyfile(source / name, folder / name)
+    return size
+
+
+def vocabulary_size(folder: Path) -> int:
+    """One more than the largest token id: what a model's embedding must hold at least."""
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        raise UserError(f"no tokenizer in {folder}: {path.name} is missing", "name a folder that holds tokenizer.json")
+    from tokenizers import Tokenizer
+
+    try:
+        vocabulary = Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
+    except Exception as error:  # the library raises plain Exception for any malformed file
+        raise UserError(f"{path} cannot be read: {error}", "make it again with torchtitan-npu prepare") from error
+    return max(vocabulary.values()) + 1

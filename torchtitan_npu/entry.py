@@ -1,0 +1,144 @@
+"""One rank of a training run: `python -m torchtitan_npu.entry DATA [torchtitan's flags]`, started by `launch.py`.
+
+Everything that changes the process happens here, by explicit calls and in this order: start method, device, patches,
+datasets, configuration with its converters. Importing the package does none of it.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from torchtitan_npu.errors import USAGE_EXIT_CODE, UserError, report
+
+
+def main(arguments: list[str]) -> int:
+    data, *flags = arguments
+    try:
+        _prepare_process()
+        config = _configure(data, flags)
+        _run(config)
+    except UserError as error:
+        if _first_of_node():
+            print(report(error), file=sys.stderr, flush=True)
+        return USAGE_EXIT_CODE
+    return 0
+
+
+def _prepare_process() -> None:
+    # A forked child inherits a device context it cannot use; data-loading workers are spawned instead.
+    multiprocessing.set_start_method("spawn", force=True)
+    try:
+        import torch
+        import torch_npu  # noqa: F401  registers the device
+    except ImportError as error:
+        raise UserError(f"torch_npu cannot be imported: {error}", "torchtitan-npu doctor explains") from error
+
+    ranks, rank = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
+    count = torch.npu.device_count()
+    if ranks > count:
+        raise UserError(
+            f"{ranks} processes on this node but {count} NPU{'s are' if count != 1 else ' is'} visible",
+            f"--nproc {count or 1} at most; ASCEND_RT_VISIBLE_DEVICES limits what is visible"
+            f"{_visible_devices()}; on the emulator CANN_EMULATOR_DEVICES sets the number",
+        )
+    torch.npu.set_device(rank)
+
+
+def _visible_devices() -> str:
+    value = os.environ.get("ASCEND_RT_VISIBLE_DEVICES")
+    return f" (now {value!r}; ids must ascend)" if value is not None else ""
+
+
+def _configure(data: str, flags: list[str]) -> Any:
+    from torchtitan.tools.logging import init_logger
+
+    from torchtitan_npu import patches, preflight
+    from torchtitan_npu.config.manager import NPUConfigManager
+    from torchtitan_npu.data import dataset
+    from torchtitan_npu.data.layout import PreparedData
+
+    init_logger()
+    patches.apply_all()
+    dataset.register()
+    with _only_first_of_node_speaks():
+        try:
+            config = NPUConfigManager(PreparedData(Path(data))).parse_args(flags)
+        except (ValueError, AssertionError) as error:  # upstream's own checks of a configuration
+            raise UserError(f"the configuration is refused: {error}") from error
+    preflight.check(config)
+    os.environ.update(config.npu.hccl.environment())
+    return config
+
+
+def _run(config: Any) -> None:
+    import torch
+    from torch.distributed.checkpoint import CheckpointException
+    from torchtitan.observability import structured_logger
+    from torchtitan.tools.logging import logger
+
+    structured_logger.init_structured_logger(
+        source="training", output_dir=config.dump_folder, enable=config.debug.enable_structured_logging
+    )
+    trainer = None
+    try:
+        trainer = config.build()
+        if config.checkpoint.create_seed_checkpoint:
+            trainer.checkpointer.save(curr_step=0, last_step=True)
+            logger.info("Created seed checkpoint")
+        else:
+            trainer.train()
+    except torch.OutOfMemoryError as error:
+        raise _out_of_memory(error) from error
+    except CheckpointException as error:
+        causes = "; ".join(sorted({str(cause) for cause, _ in error.failures.values()}))
+        raise UserError(
+            f"the checkpoint in {_checkpoint_folder(config)} cannot be read: {causes.splitlines()[0]}",
+            "remove the damaged step-N folder, or name an earlier one with --checkpoint.load_step",
+        ) from error
+    finally:
+        if trainer is not None:
+            trainer.close()
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def _out_of_memory(error: Exception) -> UserError:
+    import torch
+
+    free, total = torch.npu.mem_get_info()
+    first_line = str(error).splitlines()[0]
+    return UserError(
+        f"the device's memory is not enough: {first_line}\n  free {free / 2**30:.2f} GiB of {total / 2**30:.2f} GiB",
+        "a smaller --training.local_batch_size or --training.seq_len, more ranks (--nproc),"
+        " or activation-checkpoint:full as the last word of the command",
+    )
+
+
+def _checkpoint_folder(config: Any) -> Path:
+    return Path(config.dump_folder) / config.checkpoint.folder
+
+
+def _first_of_node() -> bool:
+    return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
+@contextlib.contextmanager
+def _only_first_of_node_speaks() -> Iterator[None]:
+    """Every rank refuses the same flags; one of them says so."""
+    if _first_of_node():
+        yield
+        return
+    with (
+        open(os.devnull, "w", encoding="utf-8") as nowhere,
+        contextlib.redirect_stderr(nowhere),
+        contextlib.redirect_stdout(nowhere),
+    ):
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,68 @@
+"""Upstream's metrics processor, keeping what the summary of a run needs."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torchtitan.components.metrics import MetricsProcessor
+from torchtitan.config.override import derive, override
+
+
+@dataclass
+class History:
+    """What was logged, step by step."""
+
+    losses: dict[int, float] = field(default_factory=dict)
+    validation_losses: dict[int, float] = field(default_factory=dict)
+    learning_rates: dict[int, float] = field(default_factory=dict)
+    peak_hbm_bytes: int = 0
+    timed_tokens: int = 0
+    timed_seconds: float = 0.0
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        return self.timed_tokens / self.timed_seconds if self.timed_seconds else None
+
+
+class NPUMetricsProcessor(MetricsProcessor):
+    @dataclass(kw_only=True, slots=True)
+    class Config(MetricsProcessor.Config):
+        pass
+
+    def __init__(self, config: Config, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.history = History()
+
+    def log(
+        self,
+        step: int,
+        global_avg_loss: float,
+        global_max_loss: float,
+        grad_norm: float,
+        extra_metrics: dict[str, Any] | None = None,
+    ) -> None:
+        history = self.history
+        if history.losses:  # the first interval holds start-up and warm-up
+            history.timed_seconds += time.perf_counter() - self.time_last_log
+            history.timed_tokens += self.ntokens_since_last_log * self.parallel_dims.world_size
+        history.losses[step] = global_avg_loss
+        rates = [value for name, value in (extra_metrics or {}).items() if name.startswith("lr")]
+        if rates:
+            history.learning_rates[step] = rates[0]
+        self._note_peak()
+        super().log(step, global_avg_loss, global_max_loss, grad_norm, extra_metrics)
+
+    def log_validation(self, loss: float, step: int, extra_metrics: dict[str, Any] | None = None) -> None:
+        self.history.validation_losses[step] = loss
+        self._note_peak()
+        super().log_validation(loss, step, extra_metrics)
+
+    def _note_peak(self) -> None:
+        # Upstream resets the peak each time it logs, so the run's peak is the largest of them.
+        self.history.peak_hbm_bytes = max(self.history.peak_hbm_bytes, torch.npu.max_memory_reserved())
+
+
+@override(target=MetricsProcessor.Config, description="keeps the run's history", exact=True)
+def npu_metrics(config: MetricsProcessor.Config) -> NPUMetricsProcessor.Config:
+    return derive(config, NPUMetricsProcessor.Config)

@@ -1,0 +1,48 @@
+"""Places where upstream offers no hook and is changed at run time, declared as data.
+
+`entry.py` applies them before anything is built. An empty table is the goal: every entry names its reason and the
+condition under which it goes.
+"""
+
+import importlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Patch:
+    name: str
+    target: str
+    """The upstream attribute that is replaced."""
+    replacement: str
+    """The function in this package that stands in for it; it takes the original as its first argument."""
+    reason: str
+    delete_when: str
+
+
+PATCHES: tuple[Patch, ...] = ()
+
+
+def apply_all() -> None:
+    for patch in PATCHES:
+        owner, attribute = resolve(patch.target)
+        original = getattr(owner, attribute)
+        if hasattr(original, "__npu_patch__"):
+            continue
+        module, _, function = patch.replacement.rpartition(".")
+        replacement = getattr(importlib.import_module(module), function)(original)
+        replacement.__npu_patch__ = patch.name
+        setattr(owner, attribute, replacement)
+
+
+def resolve(path: str) -> tuple[object, str]:
+    """The object that holds a dotted attribute path, and the last name of the path."""
+    parts = path.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        try:
+            owner: object = importlib.import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[end:-1]:
+            owner = getattr(owner, name)
+        return owner, parts[-1]
+    raise ModuleNotFoundError(path)

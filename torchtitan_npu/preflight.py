@@ -1,0 +1,162 @@
+"""What is checked before anything is built: each check is one function that raises a UserError naming cause and fix."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from torchtitan.components.loss import ChunkedLossWrapper
+from torchtitan.hf_datasets.text_datasets import DATASETS, HuggingFaceTextDataLoader
+from torchtitan.models.common.attention import GQAttention
+from torchtitan.models.common.decoder import Decoder
+
+from torchtitan_npu.data.tokenizer import vocabulary_size
+from torchtitan_npu.errors import UserError
+
+
+def check(config: Any) -> None:
+    for rule in _RULES:
+        rule(config)
+
+
+def _world_size() -> int:
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _graphs(config: Any) -> None:
+    if not config.training.disable_cuda_graphs:
+        raise UserError(
+            "training.disable_cuda_graphs is off: graph capture of a step is not served on NPU",
+            "leave out --training.no-disable_cuda_graphs",
+        )
+
+
+def _attention(config: Any) -> None:
+    """What the NPU attention cannot do is refused here rather than in the middle of a step."""
+    if config.npu.converters == "none":
+        return
+    if config.parallelism.context_parallel_degree > 1:
+        raise UserError(
+            "context parallelism is not served: the NPU attention needs whole sequences on a rank",
+            "--parallelism.context_parallel_degree 1; tensor parallelism shards long sequences' activations",
+        )
+    if config.parallelism.spmd_backend == "full_dtensor":
+        raise UserError(
+            "parallelism.spmd_backend full_dtensor is not served: NPU operators have no DTensor sharding rules",
+            "--parallelism.spmd_backend spmd_types",
+        )
+    model = config.model_spec.model
+    attention = model.first_attention if isinstance(model, Decoder.Config) else None
+    if attention is not None and type(attention) is not GQAttention.Config:
+        raise UserError(
+            f"model {config.model_spec.name} has {type(attention).__qualname__}, which the NPU attention does not"
+            " serve (it may pass an out_transform or a score_mod)",
+            "choose a model with grouped-query attention, such as llama3 or qwen3",
+        )
+
+
+def _tokenizer(config: Any) -> None:
+    folder = Path(config.hf_assets_path)
+    if not folder.exists():
+        raise UserError(
+            f"tokenizer folder {folder} does not exist",
+            "torchtitan-npu prepare makes one; or name a folder with --hf_assets_path",
+        )
+    if not (folder / "tokenizer.json").exists():
+        return  # other formats are upstream's to read
+    size = vocabulary_size(folder)
+    vocabulary = getattr(config.model_spec.model, "vocab_size", None)
+    if vocabulary is not None and size > vocabulary:
+        raise UserError(
+            f"the tokenizer in {folder} has {size} tokens, the model's vocabulary only {vocabulary}",
+            f"torchtitan-npu prepare --vocab-size {vocabulary}, or choose a model with a larger vocabulary",
+        )
+
+
+def _datasets(config: Any) -> None:
+    loaders = [("dataloader", config.dataloader)]
+    if config.validator.enable:
+        loaders.append(("validator.dataloader", config.validator.dataloader))
+    for flag, loader in loaders:
+        if not isinstance(loader, HuggingFaceTextDataLoader.Config):
+            continue
+        if loader.dataset not in DATASETS:
+            raise UserError(f"{flag}.dataset {loader.dataset!r} is unknown", f"one of {', '.join(DATASETS)}")
+        path = loader.dataset_path or DATASETS[loader.dataset].path
+        local = loader.dataset_path is not None or path.startswith(("tests/", "."))
+        if local and not Path(path).exists():
+            raise UserError(
+                f"dataset {loader.dataset!r} is not there: {path or '(no path)'} does not exist",
+                f"torchtitan-npu prepare makes one; or name a path with --{flag}.dataset_path",
+            )
+
+
+def _shapes(config: Any) -> None:
+    parallelism, training = config.parallelism, config.training
+    _divides("training.seq_len", training.seq_len, _sequence_divisor(config))
+    degrees = {
+        "data_parallel_replicate_degree": parallelism.data_parallel_replicate_degree,
+        "tensor_parallel_degree": parallelism.tensor_parallel_degree,
+        "pipeline_parallel_degree": parallelism.pipeline_parallel_degree,
+    }
+    product = 1
+    for degree in degrees.values():
+        product *= degree
+    shard = parallelism.data_parallel_shard_degree
+    if _world_size() % product or (shard > 0 and product * shard != _world_size()):
+        listed = ", ".join(f"{name} {degree}" for name, degree in degrees.items())
+        raise UserError(
+            f"{_world_size()} processes cannot be arranged as {listed}, data_parallel_shard_degree {shard}",
+            "the product of the degrees must be the number of processes (--nproc times --nnodes)",
+        )
+    data_parallel = _world_size() // (product // parallelism.data_parallel_replicate_degree)
+    if training.global_batch_size > 0:
+        _divides("training.global_batch_size", training.global_batch_size, training.local_batch_size * data_parallel)
+
+
+def _sequence_divisor(config: Any) -> int:
+    tensor = config.parallelism.tensor_parallel_degree if config.parallelism.enable_sequence_parallel else 1
+    chunks = config.loss.num_chunks if isinstance(config.loss, ChunkedLossWrapper.Config) else 1
+    return max(tensor, chunks) if max(tensor, chunks) % min(tensor, chunks) == 0 else tensor * chunks
+
+
+def _divides(name: str, value: int, divisor: int) -> None:
+    if value <= 0 or value % divisor:
+        below = max(value // divisor, 1) * divisor
+        raise UserError(f"{name} {value} is not divisible by {divisor}", f"--{name} {below}, for example")
+
+
+def _checkpoint(config: Any) -> None:
+    """A damaged checkpoint is found before training and nothing is written over it."""
+    settings = config.checkpoint
+    folder = Path(config.dump_folder) / settings.folder
+    if not settings.enable or not folder.is_dir() or settings.create_seed_checkpoint:
+        return
+    steps = sorted(
+        (int(path.name.removeprefix("step-")), path)
+        for path in folder.glob("step-*")
+        if path.name.removeprefix("step-").isdigit()
+    )
+    wanted = [path for step, path in steps if settings.load_step in (-1, step)]
+    if not wanted:
+        return
+    from torch.distributed.checkpoint import FileSystemReader
+
+    path = wanted[-1]
+    if not (path / ".metadata").exists():
+        return  # a Hugging Face export, or a save that was cut off: upstream passes over it
+    fix = f"remove {path}, or name an earlier step with --checkpoint.load_step"
+    try:
+        metadata = FileSystemReader(path).read_metadata()
+        needed: dict[str, int] = {}
+        for place in metadata.storage_data.values():
+            needed[place.relative_path] = max(needed.get(place.relative_path, 0), place.offset + place.length)
+    except Exception as error:  # any damage to a pickle shows as any exception
+        raise UserError(f"checkpoint {path} is corrupt: its .metadata cannot be read ({error})", fix) from error
+    for name, size in needed.items():
+        found = (path / name).stat().st_size if (path / name).exists() else None
+        if found is None or found < size:
+            state = "missing" if found is None else f"{found} bytes, {size} are needed"
+            raise UserError(f"checkpoint {path} is corrupt: {name} is {state}", fix)
+
+
+_RULES = (_graphs, _attention, _tokenizer, _datasets, _shapes, _checkpoint)
