@@ -11,7 +11,7 @@ CONFORMANCE_ARGS ?=
 # The suite's processes: two, one thread each, on the two cores it is meant for.
 WORKERS ?= 2
 
-NATIVE_SOURCES := CMakeLists.txt $(shell find cann_emulator/native cann_emulator/signatures -type f)
+NATIVE_SOURCES := CMakeLists.txt cann_emulator/signatures/aclnn.json $(shell find cann_emulator/native -type f)
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 EMULATOR := $(BIN)/cann-emulator run --
 say = @printf '\n==> %s\n' $(1)
@@ -27,12 +27,15 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Python 3.11 is needed: make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
 
-# torch first: the native part is compiled against its headers (see pyproject.toml).
+# torch first: the native part is compiled against its headers (see pyproject.toml). The last step is apart from the
+# one before, since pip shows the compiler's progress only when it shows everything.
 $(STAMPS)/installed: pyproject.toml constraints.txt | $(BIN)/python
-	$(call say,'Installing torch and the build tools (the download is several gigabytes the first time)')
+	$(call say,'Installing torch and the build tools (several gigabytes the first time)')
 	$(PIP) torch scikit-build-core ninja
-	$(call say,'Installing the other packages and building the native part')
-	$(PIP) --no-build-isolation --editable '.[train,dev]'
+	$(call say,'Installing the other packages')
+	$(PIP) --no-build-isolation --config-settings wheel.cmake=false --editable '.[train,dev]'
+	$(call say,'Building the native part')
+	$(PIP) --no-build-isolation --no-deps --verbose --editable .
 	@mkdir -p $(STAMPS) && touch $@
 
 # What the editable install built, built again after a change: seconds, without pip.
