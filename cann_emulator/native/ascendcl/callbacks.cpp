@@ -3,7 +3,6 @@
 #include <chrono>
 #include <deque>
 #include <map>
-#include <set>
 #include <thread>
 
 #include "runtime.h"
@@ -75,7 +74,7 @@ int check_word(const char* call, const void* address) {
 using namespace emu;
 
 ACL_API int aclrtSubscribeReport(uint64_t thread, void* stream) {
-    if (!find_stream(stream)) return ACL_ERROR_RT_STREAM_CONTEXT;
+    if (!find_stream(stream)) return last_error_code();
     std::lock_guard<std::mutex> lock(reports().mutex);
     reports().queues[thread];
     reports().thread_of[stream] = thread;
@@ -93,7 +92,7 @@ ACL_API int aclrtUnSubscribeReport(uint64_t thread, void* stream) {
 }
 
 ACL_API int aclrtLaunchCallback(void (*function)(void*), void* argument, int block, void* stream) {
-    if (!find_stream(stream)) return ACL_ERROR_RT_STREAM_CONTEXT;
+    if (!find_stream(stream)) return last_error_code();
     Callback callback{function, argument, stream_fences(stream), nullptr};
     if (block == ACL_CALLBACK_BLOCK) callback.after = std::make_shared<Fence>();
     FencePtr after = callback.after;
@@ -136,7 +135,7 @@ ACL_API int aclrtProcessReport(int32_t timeout_ms) {
 }
 
 ACL_API int aclrtLaunchHostFunc(void* stream, void (*function)(void*), void* argument) {
-    if (!find_stream(stream)) return ACL_ERROR_RT_STREAM_CONTEXT;
+    if (!find_stream(stream)) return last_error_code();
     return run_on_stream(stream, [=](int) {
         function(argument);
         return true;
@@ -145,7 +144,7 @@ ACL_API int aclrtLaunchHostFunc(void* stream, void (*function)(void*), void* arg
 
 ACL_API int aclrtValueWrite(void* address, uint64_t value, uint32_t, void* stream) {
     if (const int error = check_word("aclrtValueWrite", address)) return error;
-    if (!find_stream(stream)) return ACL_ERROR_RT_STREAM_CONTEXT;
+    if (!find_stream(stream)) return last_error_code();
     return run_on_stream(stream, [=](int) {
         __atomic_store_n(static_cast<uint64_t*>(address), value, __ATOMIC_RELEASE);
         return true;
@@ -154,6 +153,6 @@ ACL_API int aclrtValueWrite(void* address, uint64_t value, uint32_t, void* strea
 
 ACL_API int aclrtValueWait(void* address, uint64_t value, uint32_t flag, void* stream) {
     if (const int error = check_word("aclrtValueWait", address)) return error;
-    if (!find_stream(stream)) return ACL_ERROR_RT_STREAM_CONTEXT;
+    if (!find_stream(stream)) return last_error_code();
     return run_on_stream(stream, [=](int) { return holds(static_cast<const uint64_t*>(address), value, flag); });
 }

@@ -1,7 +1,5 @@
 // Copies and fills. They run at once, after what is still open on their stream; both ends are checked when they are
 // device memory, so a copy past the end of an allocation is an error and not damage.
-#include <sys/mman.h>
-
 #include <cstring>
 
 #include "runtime.h"
@@ -123,4 +121,4 @@ ACL_API int aclrtMemsetAsync(void* data, size_t capacity, int32_t value, size_t 
 }
 
 // Cache maintenance is a hint.
-ACL_API int aclrtCmoAsync(void*, size_t, int, void* stream) { return find_stream(stream) ? 0 : ACL_ERROR_RT_STREAM_CONTEXT; }
+ACL_API int aclrtCmoAsync(void*, size_t, int, void* stream) { return find_stream(stream) ? 0 : last_error_code(); }

@@ -2,9 +2,10 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
+#include <ctime>
 
 #include "runtime.h"
 
@@ -15,10 +16,11 @@ std::string soc_names();
 
 namespace {
 constexpr const char* visible_variable = "ASCEND_RT_VISIBLE_DEVICES";
+constexpr int most_devices = 1024;
 
 thread_local int thread_device = -1;
-std::atomic<bool> used{false};      // a device was set in this process
-std::atomic<bool> forked{false};    // this process is a fork of one that had used a device
+std::atomic<bool> used{false};      // CANN was used in this process
+std::atomic<bool> forked{false};    // this process is a fork of one that had used CANN
 
 // What the environment asked for when the library was loaded.
 struct Visible {
@@ -28,10 +30,16 @@ struct Visible {
     std::string fault;   // why the list is refused
 };
 
+// CANN_EMULATOR_DEVICES, or -1 for a value that is no number of devices.
 int physical_count() {
-    const char* text = std::getenv("CANN_EMULATOR_DEVICES");
-    const int count = text ? std::atoi(text) : 8;
-    return count < 1 ? 1 : count > 1024 ? 1024 : count;
+    static const int count = [] {
+        const char* text = std::getenv("CANN_EMULATOR_DEVICES");
+        if (!text || !*text) return 8;
+        char* end = nullptr;
+        const long value = std::strtol(text, &end, 10);
+        return *end || value < 0 || value > most_devices ? -1 : static_cast<int>(value);
+    }();
+    return count;
 }
 
 Visible read_visible() {
@@ -40,24 +48,18 @@ Visible read_visible() {
     if (!text) return visible;
     visible.given = true;
     visible.text = text;
-    const int count = physical_count();
-    for (const char* at = text; *at;) {
+    const int count = std::max(physical_count(), 0);
+    const std::string range = "input data rang[0-" + std::to_string(count) + ")";
+    for (const char* at = text; *at && visible.fault.empty();) {
         char* end = nullptr;
         const long id = std::strtol(at, &end, 10);
-        if (end == at || (*end && *end != ',')) {
-            visible.fault = "it is not a list of device ids separated by commas";
-        } else if (id < 0 || id >= count) {
-            visible.fault = "device " + std::to_string(id) + " does not exist, valid ids are 0 to " + std::to_string(count - 1);
-        } else if (!visible.ids.empty() && id <= visible.ids.back()) {
-            visible.fault = "the ids must be in ascending order";
-        }
-        if (!visible.fault.empty()) {
-            visible.ids.clear();
-            break;
-        }
-        visible.ids.push_back(static_cast<int>(id));
+        if (end == at || (*end && *end != ',')) visible.fault = "it must be a list of device ids separated by commas";
+        else if (id < 0 || id >= count) visible.fault = range;
+        else if (!visible.ids.empty() && id <= visible.ids.back()) visible.fault = "it must be configured in ascending order";
+        else visible.ids.push_back(static_cast<int>(id));
         at = *end ? end + 1 : end;
     }
+    if (!visible.fault.empty()) visible.ids.clear();
     return visible;
 }
 
@@ -74,12 +76,15 @@ __attribute__((constructor)) void remember_environment() {
     });
 }
 
-int visible_error() {
-    return fail(ACL_ERROR_RT_NO_DEVICE,
-                "EE1001: [PID: %d] The argument is invalid. Reason: The value %s of the environment variable %s is "
-                "invalid: %s.\n        Solution: Set %s to existing device ids in ascending order, such as 0,1, or "
-                "unset it.",
-                getpid(), visible().text.c_str(), visible_variable, visible().fault.c_str(), visible_variable);
+// An error in an argument, worded as CANN words it: this is what users search for.
+int invalid_argument(int code, const std::string& reason) {
+    char now[32];
+    const time_t seconds = time(nullptr);
+    std::strftime(now, sizeof now, "%Y-%m-%d-%H:%M:%S", std::localtime(&seconds));
+    return fail(code,
+                "EE1001: [PID: %d] %s The argument is invalid.Reason: %s\n        Solution: 1.Check the input parameter range "
+                "of the function. 2.Check the function invocation relationship.",
+                getpid(), now, reason.c_str());
 }
 
 // A context is no more than the device it belongs to.
@@ -103,24 +108,27 @@ std::vector<std::atomic<bool>>& active() {
 
 }  // namespace
 
-bool in_forked_child() { return forked; }
+bool in_forked_child() { return forked.load(std::memory_order_relaxed); }
 
-int device_count() {
-    if (!visible().given) {
-        static const int count = physical_count();
-        return count;
-    }
-    return static_cast<int>(visible().ids.size());
-}
+int device_count() { return visible().given ? static_cast<int>(visible().ids.size()) : std::max(physical_count(), 0); }
 
 int current_device() { return thread_device; }
-void set_current_device(int device) { thread_device = device; }
+
+int refuse_fork() {
+    return fail(ACL_ERROR_RT_DEV_SETUP_ERROR,
+                "EE9999: Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing, you must use the "
+                "'spawn' start method. (Process %d was forked from one that had already used CANN.)", getpid());
+}
 
 int device_ready() {
-    if (forked) {
-        return fail(ACL_ERROR_RT_DEV_SETUP_ERROR,
-                    "EE9999: this process was forked from one that had already used an NPU, and a forked process cannot "
-                    "use it. Start it with the spawn method, or use the NPU only after the fork.");
+    if (forked) return refuse_fork();
+    if (physical_count() < 0) {
+        return fail(ACL_ERROR_RT_DEV_SETUP_ERROR, "CANN_EMULATOR_DEVICES=%s is not a number of devices (0 to %d).",
+                    std::getenv("CANN_EMULATOR_DEVICES"), most_devices);
+    }
+    if (hbm_limit() == 0) {
+        return fail(ACL_ERROR_RT_DEV_SETUP_ERROR, "CANN_EMULATOR_HBM_GB=%s is not a size in GiB, such as 64 or 0.5.",
+                    std::getenv("CANN_EMULATOR_HBM_GB"));
     }
     if (!wanted_soc()) {
         return fail(ACL_ERROR_RT_DEV_SETUP_ERROR, "CANN_EMULATOR_SOC=%s is not a known SoC. Known are: %s.",
@@ -132,41 +140,54 @@ int device_ready() {
 int check_device(int device) {
     if (device >= 0 && device < device_count()) return 0;
     if (!visible().fault.empty()) {
-        return fail(ACL_ERROR_RT_INVALID_DEVICEID, "EE1001: device %d does not exist: %s=%s shows no device (%s).", device,
-                    visible_variable, visible().text.c_str(), visible().fault.c_str());
+        return invalid_argument(ACL_ERROR_RT_INVALID_DEVICEID, "Set visible device failed, invalid device=" +
+                                std::to_string(device) + ", input visible devices:" + visible().text);
     }
-    return fail(ACL_ERROR_RT_INVALID_DEVICEID,
-                "EE1001: [PID: %d] The argument is invalid. Reason: Device id %d is out of range [0, %d).%s", getpid(),
-                device, device_count(),
-                visible().given ? (" ASCEND_RT_VISIBLE_DEVICES=" + visible().text + " limits what is visible.").c_str() : "");
+    return invalid_argument(ACL_ERROR_RT_INVALID_DEVICEID, "Set device failed, invalid device=" + std::to_string(device) +
+                            ", valid device range is [0, " + std::to_string(device_count()) + ")" +
+                            (visible().given ? ", input visible devices:" + visible().text : ""));
 }
 
 int need_device(int* device) {
+    if (in_forked_child()) return refuse_fork();
     if (thread_device < 0) {
         return fail(ACL_ERROR_RT_CONTEXT_NULL,
                     "EE1001: no device is set in this thread. Call aclrtSetDevice (torch.npu.set_device) before using "
                     "streams, events or memory.");
     }
     *device = thread_device;
-    return forked ? device_ready() : 0;
+    return 0;
 }
 
 }  // namespace emu
 
 using namespace emu;
 
+namespace {
+std::atomic<bool> initialised{false};
+}
+
 ACL_API int aclInit(const char*) {
-    static std::atomic<bool> done{false};
-    if (done.exchange(true)) return fail(ACL_ERROR_REPEAT_INITIALIZE, "aclInit was called before in this process.");
+    if (initialised.exchange(true)) return fail(ACL_ERROR_REPEAT_INITIALIZE, "aclInit was called before in this process.");
     return 0;
 }
 
-ACL_API int aclFinalize() { return 0; }
+ACL_API int aclFinalize() {
+    initialised = false;
+    return 0;
+}
 
+// Asking for the count is a use of CANN: a process forked after it is refused, as on hardware.
 ACL_API int aclrtGetDeviceCount(uint32_t* count) {
     *count = 0;
-    if (!visible().fault.empty()) return visible_error();
+    if (const int error = device_ready()) return error;
+    used = true;
+    if (!visible().fault.empty()) {
+        return invalid_argument(ACL_ERROR_RT_NO_DEVICE,
+                                std::string("set ") + visible_variable + ":" + visible().text + " error, " + visible().fault);
+    }
     *count = static_cast<uint32_t>(device_count());
+    if (*count == 0) return fail(ACL_ERROR_RT_NO_DEVICE, "EE9999: this machine has no device (CANN_EMULATOR_DEVICES=0).");
     return 0;
 }
 
@@ -175,8 +196,9 @@ ACL_API int aclrtSetDevice(int32_t device) {
     const char* now = std::getenv(visible_variable);
     if ((now != nullptr) != visible().given || (now && visible().text != now)) {
         return fail(ACL_ERROR_RT_DEV_SETUP_ERROR,
-                    "EE9999: %s was %s when CANN was loaded and is %s now. Set it before importing torch_npu.",
-                    visible_variable, visible().given ? visible().text.c_str() : "not set", now ? now : "not set");
+                    "EL0003: [PID: %d] The argument is invalid.\n        Solution: Try again with a valid argument: %s was %s "
+                    "when CANN was loaded and is %s now. Set it before importing torch_npu.",
+                    getpid(), visible_variable, visible().given ? visible().text.c_str() : "not set", now ? now : "not set");
     }
     if (const int error = check_device(device)) return error;
     used = true;
@@ -188,7 +210,7 @@ ACL_API int aclrtSetDevice(int32_t device) {
 
 ACL_API int aclrtResetDevice(int32_t device) {
     if (const int error = check_device(device)) return error;
-    drain_device(device);
+    drain_all(device, -1);
     active()[device] = false;
     if (thread_device == device) thread_device = -1;
     return 0;

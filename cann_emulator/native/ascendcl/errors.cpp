@@ -1,6 +1,7 @@
 // The calling thread's last error and its text.
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 
 #include "runtime.h"
 
@@ -13,6 +14,8 @@ struct LastError {
 };
 thread_local LastError last_error;
 }  // namespace
+
+int last_error_code() { return last_error.code; }
 
 int fail_text(int code, const std::string& message) {
     last_error.code = code;

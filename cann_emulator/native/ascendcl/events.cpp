@@ -1,9 +1,5 @@
 // Events: a point on a stream, that is its time and the fences which were open there.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstring>
 #include <deque>
 
 #include "runtime.h"
@@ -86,7 +82,7 @@ ACL_API int aclrtDestroyEvent(void* handle) {
 }
 
 ACL_API int aclrtRecordEvent(void* handle, void* stream) {
-    if (!find_stream(stream)) return ACL_ERROR_RT_STREAM_CONTEXT;
+    if (!find_stream(stream)) return last_error_code();
     auto fences = stream_fences(stream);
     std::lock_guard<std::mutex> lock(events().mutex);
     Event* event = find_event(handle);
@@ -98,7 +94,7 @@ ACL_API int aclrtRecordEvent(void* handle, void* stream) {
 }
 
 ACL_API int aclrtResetEvent(void* handle, void* stream) {
-    if (!find_stream(stream)) return ACL_ERROR_RT_STREAM_CONTEXT;
+    if (!find_stream(stream)) return last_error_code();
     std::lock_guard<std::mutex> lock(events().mutex);
     Event* event = find_event(handle);
     if (!event) return ACL_ERROR_RT_PARAM_INVALID;
@@ -108,7 +104,7 @@ ACL_API int aclrtResetEvent(void* handle, void* stream) {
 }
 
 ACL_API int aclrtStreamWaitEvent(void* stream, void* handle) {
-    if (!find_stream(stream)) return ACL_ERROR_RT_STREAM_CONTEXT;
+    if (!find_stream(stream)) return last_error_code();
     std::vector<FencePtr> fences;
     {
         std::lock_guard<std::mutex> lock(events().mutex);
@@ -182,7 +178,13 @@ ACL_API int aclrtEventGetTimestamp(void* handle, uint64_t* timestamp) {
     return 0;
 }
 
-ACL_API int aclrtIpcGetEventHandle(void*, void*) {
-    return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "The emulator does not share events between processes.");
+struct aclrtIpcEventHandle {
+    char reserved[64];
+};
+
+ACL_API int aclrtIpcGetEventHandle(void*, aclrtIpcEventHandle*) {
+    return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "aclrtIpcGetEventHandle: the emulator does not share events between processes.");
 }
-ACL_API int aclrtIpcOpenEventHandle(const void*, void**) { return aclrtIpcGetEventHandle(nullptr, nullptr); }
+ACL_API int aclrtIpcOpenEventHandle(aclrtIpcEventHandle, void**) {
+    return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "aclrtIpcOpenEventHandle: the emulator does not share events between processes.");
+}

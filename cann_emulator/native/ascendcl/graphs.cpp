@@ -12,7 +12,14 @@ int not_supported(const char* call) {
 #define NOT_SUPPORTED(name, ...) \
     ACL_API int name(__VA_ARGS__) { return not_supported(#name); }
 
-NOT_SUPPORTED(aclmdlRIAddCondTask, void*, void*, uint32_t)
+struct aclmdlRICondTaskParams {
+    void* handle;
+    int type;
+    uint32_t size;
+    void** models;
+};
+
+NOT_SUPPORTED(aclmdlRIAddCondTask, aclmdlRICondTaskParams, void*, uint32_t)
 NOT_SUPPORTED(aclmdlRICaptureBegin, void*, int)
 NOT_SUPPORTED(aclmdlRICaptureEnd, void*, void**)
 NOT_SUPPORTED(aclmdlRICaptureTaskGrpBegin, void*)

@@ -3,12 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <shared_mutex>
-#include <unordered_map>
 
 #include "runtime.h"
 
@@ -21,6 +21,7 @@ struct Block {
     int device;   // -1: host
     Origin origin;
     size_t charged;
+    int file = -1;   // where other processes find the pages of a shared block
 };
 
 struct Hbm {
@@ -123,6 +124,7 @@ int release(void* pointer, Origin origin, const char* call) {
         state.generation.fetch_add(1, std::memory_order_release);
         release_pages(address, block.end);
     }
+    if (block.file >= 0) close(block.file);
     if (block.device >= 0) refund(block.device, block.charged);
     return 0;
 }
@@ -131,8 +133,10 @@ int release(void* pointer, Origin origin, const char* call) {
 size_t hbm_limit() {
     static const size_t limit = [] {
         const char* text = std::getenv("CANN_EMULATOR_HBM_GB");
-        const double gigabytes = text ? std::atof(text) : 64.0;
-        return static_cast<size_t>((gigabytes > 0 ? gigabytes : 64.0) * (1ull << 30));
+        if (!text || !*text) return size_t{64} << 30;
+        char* end = nullptr;
+        const double gigabytes = std::strtod(text, &end);
+        return *end || !(gigabytes > 0) ? size_t{0} : static_cast<size_t>(gigabytes * (1ull << 30));
     }();
     return limit;
 }
@@ -163,7 +167,7 @@ void add_block(void* begin, size_t bytes, int device, Origin origin, size_t char
     auto& state = memory();
     const auto address = reinterpret_cast<uintptr_t>(begin);
     std::unique_lock<std::shared_mutex> lock(state.mutex);
-    state.live[address] = {address + bytes, device, origin, charged};
+    state.live[address] = {address + bytes, device, origin, charged, -1};
     // Addresses that came back from the system are no longer freed ones.
     for (auto range = state.freed.lower_bound(address); range != state.freed.end() && range->first < address + bytes;) {
         range = state.freed.erase(range);
@@ -182,6 +186,37 @@ bool take_block(void* begin, Origin origin, size_t* bytes, int* device, size_t* 
     state.live.erase(found);
     state.generation.fetch_add(1, std::memory_order_release);
     return true;
+}
+
+int share_block(void* pointer, size_t bytes, uintptr_t* begin) {
+    auto& state = memory();
+    const auto address = reinterpret_cast<uintptr_t>(pointer);
+    std::unique_lock<std::shared_mutex> lock(state.mutex);
+    const auto constant = find_live(address);
+    const auto found = constant == state.live.end() ? state.live.end() : state.live.find(constant->first);
+    if (found == state.live.end() || found->second.origin != Origin::device || address + bytes > found->second.end) {
+        fail(ACL_ERROR_RT_PARAM_INVALID, "EE1001: %p, %zu bytes: not inside one allocation of aclrtMalloc.", pointer, bytes);
+        return -1;
+    }
+    *begin = found->first;
+    Block& block = found->second;
+    if (block.file >= 0) return block.file;
+    const size_t size = block.end - found->first;
+    const int file = memfd_create("cann-emulator", MFD_CLOEXEC);
+    auto* const data = reinterpret_cast<char*>(found->first);
+    bool copied = file >= 0 && ftruncate(file, static_cast<off_t>(size)) == 0;
+    // Pages of zeros stay holes in the file.
+    static const char zeros[4096] = {};
+    for (size_t at = 0; copied && at < size; at += sizeof zeros) {
+        if (std::memcmp(data + at, zeros, sizeof zeros) == 0) continue;
+        copied = pwrite(file, data + at, sizeof zeros, static_cast<off_t>(at)) == sizeof zeros;
+    }
+    if (!copied || mmap(data, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+        if (file >= 0) close(file);
+        fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "EL0004: no memory file of %zu bytes for sharing: %s.", size, std::strerror(errno));
+        return -1;
+    }
+    return block.file = file;
 }
 
 bool find_block(const void* address, uintptr_t* begin, size_t* bytes, int* device, Origin* origin) {

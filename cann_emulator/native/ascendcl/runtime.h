@@ -9,6 +9,9 @@
 
 namespace emu {
 
+// ---- errors.cpp
+int last_error_code();   // what the calling thread's last fail() returned
+
 // ---- devices.cpp
 struct Soc {
     const char* name;
@@ -19,15 +22,17 @@ struct Soc {
     int npu_arch;
 };
 const Soc& soc();
-// 0, or the error every use of a device meets: a forked child, a changed or bad list of visible devices.
+// 0, or the error that every use of a device meets: a forked child, a setting that cannot be understood.
 int device_ready();
+// This process is a fork of one that had used CANN; refuse_fork() is the error for that.
+bool in_forked_child();
+int refuse_fork();
 // The thread's device in `device`, or an error that says to call aclrtSetDevice.
 int need_device(int* device);
 int check_device(int device);
-void set_current_device(int device);
 
 // ---- memory.cpp
-size_t hbm_limit();
+size_t hbm_limit();   // 0: CANN_EMULATOR_HBM_GB is no size
 int charge(int device, size_t bytes, const char* what);   // 0, or 207001 with the sums in the message
 void refund(int device, size_t bytes);
 size_t hbm_used(int device);
@@ -36,19 +41,17 @@ enum class Origin { device, mapped, imported, pinned, registered };
 void add_block(void* begin, size_t bytes, int device, Origin origin, size_t charged);
 // Takes the block that begins at `begin` and has that origin out of the table; false where there is none.
 bool take_block(void* begin, Origin origin, size_t* bytes, int* device, size_t* charged);
+// The memory file of the device allocation around `pointer`, made on the first call; -1 with the thread's error set.
+int share_block(void* pointer, size_t bytes, uintptr_t* begin);
 // The bounds of the live block around an address; false where there is none.
 bool find_block(const void* address, uintptr_t* begin, size_t* bytes, int* device, Origin* origin);
 
 // ---- streams.cpp
 struct Stream;
 Stream* find_stream(void* handle);   // null, with the thread's error set, for a handle that is not a live stream
-// Makes the stream wait for work that a thread of the runtime finishes.
-void drain_device(int device);
-int drain_all(int device, int64_t timeout_ms);
-void close_streams(int device);
+int drain_all(int device, int64_t timeout_ms);   // every stream of the device; -1: without limit
 
 // ---- counters.cpp
 void start_counters();   // on first use of a device
-bool in_forked_child();
 
 }  // namespace emu

@@ -1,13 +1,7 @@
 // Streams: kernels and copies run at once in the calling thread, so a stream is the list of what is still running
 // elsewhere (fences), and everything that is put on it next waits for those first.
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
-#include <deque>
-#include <map>
-#include <new>
-#include <set>
-#include <thread>
 
 #include "runtime.h"
 
@@ -137,6 +131,10 @@ int bad_stream(const void* handle) {
 }  // namespace
 
 Stream* find_stream(void* handle) {
+    if (in_forked_child()) {
+        refuse_fork();
+        return nullptr;
+    }
     if (!handle) {
         int device = -1;
         if (need_device(&device)) return nullptr;
@@ -174,7 +172,7 @@ std::vector<FencePtr> stream_fences(void* handle) {
 
 int stream_drain(void* handle) {
     Stream* stream = find_stream(handle);
-    return stream ? drain(*stream, -1) : ACL_ERROR_RT_STREAM_CONTEXT;
+    return stream ? drain(*stream, -1) : last_error_code();
 }
 
 int stream_device(void* handle) {
@@ -196,8 +194,6 @@ int drain_all(int device, int64_t timeout_ms) {
     return status;
 }
 
-void drain_device(int device) { drain_all(device, -1); }
-
 }  // namespace emu
 
 using namespace emu;
@@ -205,9 +201,7 @@ using namespace emu;
 // Looks up a handle, or leaves the function with the error.
 #define FIND_STREAM(stream, handle)              \
     Stream* const stream = find_stream(handle);  \
-    if (!stream) return aclrtPeekAtLastError(0)
-
-ACL_API int aclrtPeekAtLastError(int level);
+    if (!stream) return last_error_code()
 
 ACL_API int aclrtCreateStream(void** handle) { return create_stream(handle, 0, 0); }
 ACL_API int aclrtCreateStreamWithConfig(void** handle, uint32_t priority, uint32_t flags) {

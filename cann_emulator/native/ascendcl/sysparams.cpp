@@ -84,13 +84,13 @@ ACL_API int aclrtResetDeviceResLimit(int32_t device) {
 
 ACL_API int aclrtGetStreamResLimit(void* stream, int type, uint32_t* value) {
     const int device = stream_device(stream);
-    if (device < 0) return ACL_ERROR_RT_STREAM_CONTEXT;
+    if (device < 0) return last_error_code();
     std::lock_guard<std::mutex> lock(mutex);
     *value = stream_limit(stream, device, type);
     return 0;
 }
 ACL_API int aclrtSetStreamResLimit(void* stream, int type, uint32_t value) {
-    if (stream_device(stream) < 0) return ACL_ERROR_RT_STREAM_CONTEXT;
+    if (stream_device(stream) < 0) return last_error_code();
     if (const int error = check_cores(type, value)) return error;
     std::lock_guard<std::mutex> lock(mutex);
     stream_cores[{stream, type}] = value;
@@ -102,7 +102,7 @@ ACL_API int aclrtResetStreamResLimit(void* stream) {
     return 0;
 }
 ACL_API int aclrtUseStreamResInCurrentThread(void* stream) {
-    if (stream_device(stream) < 0) return ACL_ERROR_RT_STREAM_CONTEXT;
+    if (stream_device(stream) < 0) return last_error_code();
     limiting_stream = stream;
     return 0;
 }

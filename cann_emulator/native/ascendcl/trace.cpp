@@ -10,8 +10,10 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 
 namespace emu {
 namespace {
@@ -23,6 +25,7 @@ struct Trace {
     std::string pending;
     int64_t next_flush = 0;
     pid_t owner = 0;
+    std::set<int> rows;   // device and stream of every row that has been given its name
 };
 
 Trace& trace() {
@@ -75,24 +78,39 @@ void flush(Trace& state) {
     if (pwrite(state.fd, state.pending.data(), state.pending.size(), state.end) == size) state.end += size - 3;
     state.pending.clear();
 }
+
+void add(Trace& state, const char* format, ...) __attribute__((format(printf, 2, 3)));
+void add(Trace& state, const char* format, ...) {
+    char line[512];
+    va_list args;
+    va_start(args, format);
+    const int length = std::vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (length <= 0 || length >= static_cast<int>(sizeof line)) return;
+    if (!state.empty) state.pending += ",\n";
+    state.empty = false;
+    state.pending.append(line, static_cast<size_t>(length));
+}
 }  // namespace
 
 bool trace_wanted() { return setting() != nullptr; }
 
 void trace_add(const char* name, const char* kind, int device, int stream, int64_t start_ns, int64_t end_ns, int64_t bytes) {
+    constexpr int streams_of_device = 10000;
     auto& state = trace();
-    char line[512];
-    const int length = std::snprintf(line, sizeof line,
-        "{\"name\": \"%s\", \"cat\": \"%s\", \"ph\": \"X\", \"pid\": %d, \"tid\": \"device %d stream %d\", \"ts\": %.3f, \"dur\": %.3f, "
-        "\"args\": {\"bytes\": %ld}}",
-        name, kind, getpid(), device, stream, start_ns / 1e3, (end_ns - start_ns) / 1e3, static_cast<long>(bytes));
-    if (length <= 0 || length >= static_cast<int>(sizeof line)) return;
     std::lock_guard<std::mutex> lock(state.mutex);
     if (!state.owner) open_file(state);
-    if (state.owner != getpid()) return;
-    if (!state.empty) state.pending += ",\n";
-    state.empty = false;
-    state.pending.append(line, static_cast<size_t>(length));
+    if (state.owner != getpid()) return;   // the file belongs to the process this one was forked from
+    const int row = device * streams_of_device + stream;
+    if (state.rows.insert(row).second) {
+        add(state, "{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"args\": {\"name\": \"device %d stream %d\"}}",
+            getpid(), row, device, stream);
+    }
+    add(state,
+        "{\"name\": \"%s\", \"cat\": \"%s\", \"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, "
+        "\"args\": {\"bytes\": %lld}}",
+        name, kind, getpid(), row, static_cast<double>(start_ns) / 1e3, static_cast<double>(end_ns - start_ns) / 1e3,
+        static_cast<long long>(bytes));
     if (end_ns >= state.next_flush || state.pending.size() > (1u << 20)) {
         flush(state);
         state.next_flush = end_ns + 1000000000;

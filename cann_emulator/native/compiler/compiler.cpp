@@ -13,8 +13,11 @@ extern "C" void emu_coexist();
 namespace {
 std::mutex mutex;
 
+constexpr int ACL_OP_JIT_COMPILE = 10;
+
+// By default operators come ready-made and are not compiled when they are called.
 std::map<int, std::string>& options() {
-    static std::map<int, std::string> values;
+    static std::map<int, std::string> values = {{ACL_OP_JIT_COMPILE, "disable"}};
     return values;
 }
 
