@@ -26,13 +26,17 @@ class Operator:
     source: str | None  # "row", "function", "native", or None where the operator is not implemented
 
 
+def signatures() -> dict[str, dict]:
+    """The signature table, without what it says about itself (names with an underscore)."""
+    table = json.loads(SIGNATURES.read_text())
+    return {name: entry for name, entry in table.items() if not name.startswith("_")}
+
+
 def operators() -> list[Operator]:
     """Every operator of the signature table, in its order."""
     found = kernels()
     result = []
-    for name, entry in json.loads(SIGNATURES.read_text()).items():
-        if not name.startswith("acl"):  # what the table says about itself
-            continue
+    for name, entry in signatures().items():
         # A `...GetMaxWorkspaceSize` entry is another first phase of the operator it is named after.
         source, path = found.get(name.removesuffix("GetMaxWorkspaceSize"), (None, None))
         if entry.get("form") == "direct":
@@ -54,12 +58,26 @@ def _rows() -> Iterator[tuple[str, str]]:
 
 
 def _functions() -> Iterator[tuple[str, str]]:
+    known = signatures()
     for path in sorted((PACKAGE / "kernels").glob("**/*.py")):
-        for node in ast.walk(ast.parse(path.read_text(), path)):
+        nodes = list(ast.walk(ast.parse(path.read_text(), path)))
+        table_keys = {
+            key.value
+            for node in nodes
+            if isinstance(node, ast.Dict)
+            for key in node.keys
+            if isinstance(key, ast.Constant)
+        }
+        for node in nodes:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "kernel":
                 for argument in node.args:
-                    if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    if isinstance(argument, ast.Constant):
                         yield _relative(path), argument.value
+                    elif isinstance(argument, ast.JoinedStr):
+                        # A family: f"aclnnForeach{name}List", registered for the keys of a table in the same file.
+                        family = "".join(p.value if isinstance(p, ast.Constant) else "{}" for p in argument.values)
+                        names = (family.format(key) for key in sorted(map(str, table_keys)))
+                        yield from ((_relative(path), name) for name in names if name in known)
 
 
 def _relative(path: Path) -> str:
