@@ -72,10 +72,10 @@ def _functions() -> Iterator[tuple[str, str]]:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "kernel":
                 for argument in node.args:
                     if isinstance(argument, ast.Constant):
-                        yield _relative(path), argument.value
+                        yield _relative(path), str(argument.value)
                     elif isinstance(argument, ast.JoinedStr):
                         # A family: f"aclnnForeach{name}List", registered for the keys of a table in the same file.
-                        family = "".join(p.value if isinstance(p, ast.Constant) else "{}" for p in argument.values)
+                        family = "".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in argument.values)
                         names = (family.format(key) for key in sorted(map(str, table_keys)))
                         yield from ((_relative(path), name) for name in names if name in known)
 
