@@ -156,8 +156,13 @@ void stream_add_fence(void* handle, FencePtr fence) {
     Stream* stream = find_stream(handle);
     if (!stream) return;
     std::lock_guard<std::mutex> lock(stream->mutex);
-    stream->fences.push_back(std::move(fence));
-    stream->open = static_cast<int>(stream->fences.size());
+    // A stream that only carries collectives is hardly ever drained: what is done must not pile up.
+    auto& fences = stream->fences;
+    fences.erase(std::remove_if(fences.begin(), fences.end(), [](const FencePtr& each) {
+        return each->done() && !each->status();
+    }), fences.end());
+    fences.push_back(std::move(fence));
+    stream->open = static_cast<int>(fences.size());
 }
 
 std::vector<FencePtr> stream_fences(void* handle) {
