@@ -42,12 +42,12 @@ int wait_all(const std::vector<FencePtr>& fences) {
 template <typename Work>
 int run_on_stream(void* stream, Work work) {
     auto before = stream_fences(stream);
-    if (before.empty() && work(0)) return 0;   // the usual case: nothing to wait for
+    if (before.empty() && work()) return 0;   // the usual case: nothing to wait for
     auto after = std::make_shared<Fence>();
     stream_add_fence(stream, after);
     std::thread([before = std::move(before), after, work]() mutable {
         wait_all(before);
-        while (!work(1)) std::this_thread::sleep_for(std::chrono::microseconds(200));
+        while (!work()) std::this_thread::sleep_for(std::chrono::microseconds(200));
         after->complete(0);
     }).detach();
     return 0;
@@ -136,7 +136,7 @@ ACL_API int aclrtProcessReport(int32_t timeout_ms) {
 
 ACL_API int aclrtLaunchHostFunc(void* stream, void (*function)(void*), void* argument) {
     if (!find_stream(stream)) return last_error_code();
-    return run_on_stream(stream, [=](int) {
+    return run_on_stream(stream, [=] {
         function(argument);
         return true;
     });
@@ -145,7 +145,7 @@ ACL_API int aclrtLaunchHostFunc(void* stream, void (*function)(void*), void* arg
 ACL_API int aclrtValueWrite(void* address, uint64_t value, uint32_t, void* stream) {
     if (const int error = check_word("aclrtValueWrite", address)) return error;
     if (!find_stream(stream)) return last_error_code();
-    return run_on_stream(stream, [=](int) {
+    return run_on_stream(stream, [=] {
         __atomic_store_n(static_cast<uint64_t*>(address), value, __ATOMIC_RELEASE);
         return true;
     });
@@ -154,5 +154,5 @@ ACL_API int aclrtValueWrite(void* address, uint64_t value, uint32_t, void* strea
 ACL_API int aclrtValueWait(void* address, uint64_t value, uint32_t flag, void* stream) {
     if (const int error = check_word("aclrtValueWait", address)) return error;
     if (!find_stream(stream)) return last_error_code();
-    return run_on_stream(stream, [=](int) { return holds(static_cast<const uint64_t*>(address), value, flag); });
+    return run_on_stream(stream, [=] { return holds(static_cast<const uint64_t*>(address), value, flag); });
 }

@@ -1,8 +1,10 @@
 // Events: a point on a stream, that is its time and the fences which were open there.
 #include <algorithm>
+#include <cstdio>
 #include <deque>
 
 #include "runtime.h"
+#include "shared_point.h"
 
 namespace emu {
 namespace {
@@ -12,6 +14,8 @@ struct Event {
     uint32_t flags = 0;
     int64_t at_ns = 0;
     std::vector<FencePtr> fences;
+    std::shared_ptr<SharedPoint> shared;   // of an event that other processes see, or that another process owns
+    bool foreign = false;
 };
 
 // Events are reused and never given back to the system, so a stale handle can always be looked at.
@@ -47,13 +51,22 @@ int create_event(void** handle, uint32_t flags) {
     }
     Event* event = state.unused.back();
     state.unused.pop_back();
-    *event = Event{true, false, flags, 0, {}};
+    *event = Event{};
+    event->live = true;
+    event->flags = flags;
     *handle = event;
     return 0;
 }
 
 bool complete(const Event& event) {
+    if (event.foreign) return event.shared->reached();
     return std::all_of(event.fences.begin(), event.fences.end(), [](const FencePtr& fence) { return fence->done(); });
+}
+
+// What has to be done before the event is reached.
+std::vector<FencePtr> fences_of(const Event& event) {
+    if (!event.foreign) return event.fences;
+    return event.shared->reached() ? std::vector<FencePtr>{} : std::vector<FencePtr>{event.shared->fence()};
 }
 
 // When the stream passed the event: at the record, or when the last of the work before it was done.
@@ -89,6 +102,7 @@ ACL_API int aclrtRecordEvent(void* handle, void* stream) {
     if (!event) return ACL_ERROR_RT_PARAM_INVALID;
     event->recorded = true;
     event->at_ns = now_ns();
+    if (event->shared) event->shared->record(fences);
     event->fences = std::move(fences);
     return 0;
 }
@@ -110,7 +124,7 @@ ACL_API int aclrtStreamWaitEvent(void* stream, void* handle) {
         std::lock_guard<std::mutex> lock(events().mutex);
         Event* event = find_event(handle);
         if (!event) return ACL_ERROR_RT_PARAM_INVALID;
-        fences = event->fences;
+        fences = fences_of(*event);
     }
     for (FencePtr& fence : fences) {
         if (!fence->done() || fence->status()) stream_add_fence(stream, std::move(fence));
@@ -124,7 +138,7 @@ ACL_API int aclrtSynchronizeEventWithTimeout(void* handle, int32_t timeout_ms) {
         std::lock_guard<std::mutex> lock(events().mutex);
         Event* event = find_event(handle);
         if (!event) return ACL_ERROR_RT_PARAM_INVALID;
-        fences = event->fences;
+        fences = fences_of(*event);
     }
     const int64_t deadline = now_ns() + timeout_ms * int64_t{1000000};
     for (const FencePtr& fence : fences) {
@@ -179,12 +193,30 @@ ACL_API int aclrtEventGetTimestamp(void* handle, uint64_t* timestamp) {
 }
 
 struct aclrtIpcEventHandle {
-    char reserved[64];
+    char name[64];
 };
 
-ACL_API int aclrtIpcGetEventHandle(void*, aclrtIpcEventHandle*) {
-    return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "aclrtIpcGetEventHandle: the emulator does not share events between processes.");
+ACL_API int aclrtIpcGetEventHandle(void* handle, aclrtIpcEventHandle* out) {
+    std::lock_guard<std::mutex> lock(events().mutex);
+    Event* event = find_event(handle);
+    if (!event) return ACL_ERROR_RT_PARAM_INVALID;
+    if (!event->shared) {
+        event->shared = SharedPoint::create();
+        if (!event->shared) return last_error_code();
+        if (event->recorded) event->shared->record(event->fences);
+    }
+    *out = {};
+    std::snprintf(out->name, sizeof out->name, "%s", event->shared->name().c_str());
+    return 0;
 }
-ACL_API int aclrtIpcOpenEventHandle(aclrtIpcEventHandle, void**) {
-    return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "aclrtIpcOpenEventHandle: the emulator does not share events between processes.");
+
+ACL_API int aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, void** event) {
+    auto shared = SharedPoint::open(handle.name);
+    if (!shared) return last_error_code();
+    if (const int error = create_event(event, 0)) return error;
+    std::lock_guard<std::mutex> lock(events().mutex);
+    auto* opened = static_cast<Event*>(*event);
+    opened->shared = std::move(shared);
+    opened->foreign = true;
+    return 0;
 }

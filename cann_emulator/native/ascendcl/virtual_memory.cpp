@@ -54,9 +54,8 @@ struct aclrtPhysicalMemProp {
     uint64_t reserved;
 };
 
+// torch_npu tries this out before it sets a device.
 ACL_API int aclrtReserveMemAddress(void** pointer, size_t size, size_t alignment, void* wanted, uint64_t) {
-    int device = -1;
-    if (const int error = need_device(&device)) return error;
     (void)alignment;   // a range always begins on a 2 MiB boundary, CANN's own granularity
     constexpr size_t unit = 2 << 20;
     void* mapped = mmap(wanted, size + unit, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
