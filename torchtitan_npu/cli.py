@@ -37,7 +37,7 @@ def _add_device(parser: argparse.ArgumentParser) -> None:
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="torchtitan-npu",
-        description="Train with torchtitan on Ascend NPUs, or on the CANN emulator where there is no NPU.",
+        description="Train with torchtitan on Ascend NPUs, or on an emulated one where there is none.",
         formatter_class=_formatter,
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
