@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 
 _UNBOUNDED = 2147483647
-_BLOCK_SCORES = 1 << 19  # scores a block may hold
-_LEAST_ROWS = 64
+_BLOCK_SCORES = 1 << 17  # scores a block may hold
+_LEAST_ROWS = 32
 # What the operator stores as maximum and sum of a row that sees no key.
 HIDDEN_MAX = torch.finfo(torch.float32).min
 HIDDEN_SUM = torch.finfo(torch.float32).max
@@ -39,24 +39,22 @@ class Visibility:
         begin = min(max(begin, 0), count)
         return range(begin, max(min(end, count), begin))
 
-    def hidden(self, rows: range, keys: range) -> torch.Tensor | None:
-        """The mask of a block of scores, or None where every query sees every key."""
-        parts = []
-        if self.last is not None and keys.stop - 1 - rows.start > self.last:
-            parts.append(_triangle(len(rows), len(keys), rows.start - keys.start + self.last, True))
-        if self.first is not None and keys.start - (rows.stop - 1) < self.first:
-            parts.append(_triangle(len(rows), len(keys), rows.start - keys.start + self.first, False))
+    def hide(self, scores: torch.Tensor, rows: range, keys: range) -> None:
+        """Sets the scores [B, N, rows, keys] of hidden keys to -inf."""
+        if self.last is not None:  # only keys after what the first row sees
+            begin = max(rows.start + self.last + 1, keys.start)
+            if begin < keys.stop:
+                ones = torch.ones(len(rows), keys.stop - begin, dtype=torch.bool)
+                hidden = ones.triu_(rows.start + self.last + 1 - begin)
+                scores[..., begin - keys.start :].masked_fill_(hidden, -math.inf)
+        if self.first is not None:  # only keys before what the last row sees
+            end = min(rows.stop - 1 + self.first, keys.stop)
+            if end > keys.start:
+                ones = torch.ones(len(rows), end - keys.start, dtype=torch.bool)
+                hidden = ones.tril_(rows.start + self.first - 1 - keys.start)
+                scores[..., : end - keys.start].masked_fill_(hidden, -math.inf)
         if self.mask is not None:
-            row = slice(None) if self.mask.shape[-2] == 1 else slice(rows.start, rows.stop)
-            key = slice(None) if self.mask.shape[-1] == 1 else slice(keys.start, keys.stop)
-            parts.append(self.mask[..., row, key])
-        return None if not parts else parts[0] if len(parts) == 1 else torch.stack(torch.broadcast_tensors(*parts)).any(0)
-
-
-def _triangle(rows: int, columns: int, diagonal: int, above: bool) -> torch.Tensor:
-    """True above the diagonal, or below it."""
-    ones = torch.ones(rows, columns, dtype=torch.bool)
-    return ones.triu_(diagonal + 1) if above else ones.tril_(diagonal - 1)
+            scores.masked_fill_(_part(self.mask, rows, keys), -math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +128,8 @@ def _scores(p: Problem, rows: range, keys: range) -> torch.Tensor:
         scores.mul_(p.scale)
     else:
         torch.add(bias, scores, alpha=p.scale, out=scores)
-    hidden = p.sees.hidden(rows, keys)
-    return scores if hidden is None else scores.masked_fill_(hidden, -math.inf)
+    p.sees.hide(scores, rows, keys)
+    return scores
 
 
 def _dropped(p: Problem, probabilities: torch.Tensor, rows: range, keys: range) -> torch.Tensor:
@@ -185,6 +183,8 @@ def backward(
     p: Problem, grad: torch.Tensor, out: torch.Tensor, highest: torch.Tensor, total: torch.Tensor
 ) -> Gradients:
     """Gradients from those of the output and from what `forward` returned."""
+    if _is_plain(p):
+        return _plain_backward(p, grad, out, highest, total)
     grads = Gradients(
         torch.zeros_like(p.q, memory_format=torch.contiguous_format),
         torch.zeros(p.k.shape[0] * p.k.shape[1], *p.k.shape[2:]),
@@ -216,6 +216,25 @@ def backward(
         grads.k[:, keys.start : keys.stop].baddbmm_(flat.transpose(1, 2), queries)
     grads.k, grads.v = grads.k.view(p.k.shape), grads.v.view(p.v.shape)
     return grads
+
+
+def _is_plain(p: Problem) -> bool:
+    """Whether ATen's own fused gradient computes the same: no mask, or a causal one over equal lengths."""
+    causal = p.sees.last == 0 and p.q.shape[2] == p.k.shape[2]
+    visible = p.sees.first is None and p.sees.mask is None and (p.sees.last is None or causal)
+    return visible and p.bias is None and p.kept is None and p.sink is None and p.q.numel() > 0 and p.k.numel() > 0
+
+
+def _plain_backward(
+    p: Problem, grad: torch.Tensor, out: torch.Tensor, highest: torch.Tensor, total: torch.Tensor
+) -> Gradients:
+    k, v = (x.repeat_interleave(p.groups, 1) if p.groups > 1 else x for x in (p.k, p.v))
+    q, k_grad, v_grad = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        grad, p.q, k, v, out, torch.log(total).add_(highest), 0.0, p.sees.last is not None, scale=p.scale
+    )
+    if p.groups > 1:
+        k_grad, v_grad = (x.unflatten(1, (-1, p.groups)).sum(2) for x in (k_grad, v_grad))
+    return Gradients(q, k_grad, v_grad)
 
 
 def band(mode: int, queries: int, keys: int, before: int, after: int) -> tuple[int | None, int | None]:
