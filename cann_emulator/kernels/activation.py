@@ -109,6 +109,11 @@ def log_sigmoid_backward(grad, x, buffer, dx):
     deliver(dx, grad * torch.sigmoid(-values))
 
 
+@kernel("aclnnPrelu")
+def prelu(x, weight, out):
+    deliver(out, F.prelu(wide(x), wide(weight).reshape(-1)))
+
+
 @kernel("aclnnPreluBackward")
 def prelu_backward(grad, x, weight, dx, dweight):
     grad, values, weight = wide_all(grad, x, weight)

@@ -105,3 +105,25 @@ def cross_entropy_loss_grad(
         smooth = classes * scale * (label_smoothing / log_prob.shape[-1])
         result += probability * smooth.sum(-1, keepdim=True) - smooth
     deliver(dx, result)
+
+
+@kernel("aclnnCtcLoss")
+def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, loss, log_alpha):
+    result, alpha = torch.ops.aten._ctc_loss(
+        wide(log_probs), targets.long(), input_lengths, target_lengths, blank, zero_infinity
+    )
+    deliver(loss, result)
+    log_alpha[..., alpha.shape[-1] :].zero_()  # the device aligns the rows of alpha
+    log_alpha[..., : alpha.shape[-1]].copy_(alpha)
+
+
+@kernel("aclnnCtcLossBackward")
+def ctc_loss_backward(
+    grad, log_probs, targets, input_lengths, target_lengths, loss, log_alpha, blank, zero_infinity, dx
+):
+    width = 2 * max(target_lengths, default=0) + 1
+    grad, log_probs, loss, alpha = wide_all(grad, log_probs, loss, log_alpha[..., :width])
+    result = torch.ops.aten._ctc_loss_backward(
+        grad, log_probs, targets.long(), input_lengths, target_lengths, loss, alpha.contiguous(), blank, zero_infinity
+    )
+    deliver(dx, result)
