@@ -287,8 +287,7 @@ class _Call:
                 )
             mask = mask[:queries, :keys]
         elif shape[-2:] != (queries, keys) or (
-            mask.dim() != 2
-            and not (mask.dim() == 4 and shape[0] in (1, count) and shape[1] in (1, self.heads))
+            mask.dim() != 2 and not (mask.dim() == 4 and shape[0] in (1, count) and shape[1] in (1, self.heads))
         ):
             refuse(
                 161002,

@@ -19,9 +19,7 @@ def _others(x: torch.Tensor) -> list[int]:
 @kernel("aclnnBatchNorm")
 def batch_norm(x, weight, bias, running_mean, running_var, training, momentum, epsilon, y, save_mean, save_invstd):
     statistics = wide_all(running_mean, running_var)
-    result, mean, invstd = torch.native_batch_norm(
-        *wide_all(x, weight, bias), *statistics, training, momentum, epsilon
-    )
+    result, mean, invstd = torch.native_batch_norm(*wide_all(x, weight, bias), *statistics, training, momentum, epsilon)
     deliver(y, result)
     if training:
         deliver(save_mean, mean)

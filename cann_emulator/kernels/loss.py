@@ -31,10 +31,8 @@ def kl_div_backward(grad, x, target, reduction, log_target, dx):
 @kernel("aclnnKlDivTargetBackward")
 def kl_div_target_backward(grad, x, target, reduction, log_target, dtarget):
     grad, x, target = wide_all(grad, x, target)
-    if log_target:
-        slope = target.exp() * (target + 1 - x)
-    else:
-        slope = torch.where(target > 0, target.log() + 1 - x, 0.0)
+    plain = torch.where(target > 0, target.log() + 1 - x, 0.0)
+    slope = target.exp() * (target + 1 - x) if log_target else plain
     deliver(dtarget, slope * grad * _mean_share(reduction, x.numel()))
 
 
