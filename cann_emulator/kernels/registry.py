@@ -186,15 +186,17 @@ def dtype_limits() -> Iterator[tuple[str, int, int]]:
     path = SIGNATURES / "dtypes.toml"
     if not path.exists():
         return
-    for name, limits in tomllib.loads(path.read_text()).items():
+    table = tomllib.loads(path.read_text())
+    for name, limits in table["limits"].items():
         if name not in signatures():
             raise ValueError(f"dtypes.toml: {name} is not in signatures/aclnn.json")
         indices = {arg: i for i, (arg, _) in enumerate(signatures()[name]["args"])}
-        for arg, dtypes in limits.items():
-            unknown = [dtype for dtype in dtypes if dtype not in _acl_dtypes()]
-            if arg not in indices or unknown:
-                raise ValueError(f"dtypes.toml: {name}.{arg}: no such argument, or unknown dtypes {unknown}")
-            yield name, indices[arg], sum(1 << _acl_dtypes()[dtype] for dtype in dtypes)
+        for args, listed in limits.items():
+            dtypes = {dtype for entry in listed for dtype in table["sets"].get(entry, [entry])}
+            for arg in args.split():
+                if arg not in indices or not dtypes <= _acl_dtypes().keys():
+                    raise ValueError(f"dtypes.toml: {name}.{arg}: no such argument, or unknown dtypes in {listed}")
+                yield name, indices[arg], sum(1 << _acl_dtypes()[dtype] for dtype in dtypes)
 
 
 @cache
