@@ -219,10 +219,13 @@ def backward(
 
 
 def _is_plain(p: Problem) -> bool:
-    """Whether ATen's own fused gradient computes the same: no mask, or a causal one over equal lengths."""
+    """Whether ATen's own fused gradient computes the same: no mask, or a causal one over equal
+    lengths, and values as long as keys."""
     causal = p.sees.last == 0 and p.q.shape[2] == p.k.shape[2]
     visible = p.sees.first is None and p.sees.mask is None and (p.sees.last is None or causal)
-    return visible and p.bias is None and p.kept is None and p.sink is None and p.q.numel() > 0 and p.k.numel() > 0
+    same_size = p.q.shape[3] == p.v.shape[3]
+    extras = any(extra is not None for extra in (p.bias, p.kept, p.sink))
+    return visible and same_size and not extras and p.q.numel() > 0 and p.k.numel() > 0
 
 
 def _plain_backward(
