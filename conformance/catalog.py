@@ -1,0 +1,44 @@
+"""The operators of PyTorch's database, by name, and the dtypes they are run in."""
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import torch
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "int64": torch.int64,
+    "bool": torch.bool,
+}
+
+# Their result is whatever was in memory: shape, dtype and device are compared.
+UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
+
+
+@cache
+def operators() -> dict[str, Any]:
+    """name -> OpInfo."""
+    from torch.testing._internal import common_methods_invocations as database
+
+    # The database seeds with 42 around what draws, and puts the generator back. Here the caller seeds, and looks at the
+    # generator to learn whether anything was drawn.
+    database.wrapper_set_seed = lambda call, *args, **kwargs: call(*args, **kwargs)
+    return {op.full_name: op for op in database.op_db}
+
+
+def dtypes_of(op: Any) -> list[str]:
+    """The dtypes that are run: those which the CPU supports."""
+    supported = op.supported_dtypes("cpu")
+    return [name for name, dtype in DTYPES.items() if dtype in supported]
+
+
+def differentiable(op: Any, dtype: torch.dtype) -> bool:
+    return op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+
+
+def cases(names: Iterable[str] | None = None) -> list[tuple[str, str]]:
+    """Every (operator, dtype), or those of the named operators."""
+    known = operators()
+    return [(name, dtype) for name in (names or known) for dtype in dtypes_of(known[name])]
