@@ -15,13 +15,10 @@ namespace emu {
 
 using Keys = std::unordered_set<std::string>;
 
-// The options that both CUDA's and torch_npu's allocator define.
-static const char* const shared_options[] = {
-    "graph_capture_record_stream_reuse", "per_process_memory_fraction", "pinned_num_register_threads",
-    "pinned_reserve_segment_size_mb",    "release_lock_on_cudamalloc",  "throw_on_cudamalloc_oom",
-};
+// The options that both torch 2.14's CUDA allocator and torch_npu 2.14's define.
+static const char* const shared_options[] = {"per_process_memory_fraction", "pinned_reserve_segment_size_mb"};
 
-EMU_API int remove_shared_options(Keys& keys) {
+static int remove_shared_options(Keys& keys) {
     int removed = 0;
     for (const char* option : shared_options) removed += static_cast<int>(keys.erase(option));
     return removed;
@@ -29,7 +26,7 @@ EMU_API int remove_shared_options(Keys& keys) {
 
 }  // namespace emu
 
-// For tests: fills a table with `names`, takes the shared options out and returns how many went.
+// For tests: how many of `names` would be taken out.
 extern "C" EMU_API int emu_count_shared_options(const char* const* names, int count) {
     emu::Keys keys(names, names + count);
     return emu::remove_shared_options(keys);

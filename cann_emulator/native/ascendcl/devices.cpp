@@ -210,7 +210,9 @@ ACL_API int aclrtSetDevice(int32_t device) {
 
 ACL_API int aclrtResetDevice(int32_t device) {
     if (const int error = check_device(device)) return error;
-    drain_all(device, -1);
+    // Not for ever: processes reset their device when they end, also after a peer of a collective was lost.
+    constexpr int64_t patience_ms = 10000;
+    drain_all(device, patience_ms);
     active()[device] = false;
     if (thread_device == device) thread_device = -1;
     return 0;
