@@ -17,7 +17,7 @@ BATCH, LENGTH = 2, 256
 def build_trainer(folder: Path, flags: list[str]):
     """A trainer of one rank on the default corpus."""
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", LOCAL_WORLD_SIZE="1")
-    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=os.environ.get("MASTER_PORT", "29555"))
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="0")
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     from torchtitan_npu import entry
     from torchtitan_npu.data import prepare
@@ -29,17 +29,18 @@ def build_trainer(folder: Path, flags: list[str]):
     entry._prepare_process()
     config = entry._configure(
         str(data),
-        ["--module", "llama3", "--config", "llama3_debugmodel_varlen_attn", "--debug.seed", "42"]
-        + ["--training.seq_len", str(LENGTH), "--training.local_batch_size", str(BATCH)]
-        + ["--dump_folder", str(folder), "--metrics.log_freq", "1000"]
-        + flags,
+        [
+            *("--module", "llama3", "--config", "llama3_debugmodel_varlen_attn", "--debug.seed", "42"),
+            *("--training.seq_len", str(LENGTH), "--training.local_batch_size", str(BATCH)),
+            *("--dump_folder", str(folder), "--metrics.log_freq", "1000", *flags),
+        ],
     )
     return config.build()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--converters", choices=("npu", "reference"), default="npu")
+    parser.add_argument("--converters", choices=("npu", "reference", "none"), default="npu")
     parser.add_argument("--steps", type=int, default=10)
     options, rest = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -5,6 +5,7 @@ datasets, configuration with its converters. Importing the package does none of 
 """
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import sys
@@ -29,6 +30,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _prepare_process() -> None:
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     # A forked child inherits a device context it cannot use; data-loading workers are spawned instead.
     multiprocessing.set_start_method("spawn", force=True)
     try:
@@ -54,7 +56,7 @@ def _visible_devices() -> str:
 
 
 def _configure(data: str, flags: list[str]) -> Any:
-    from torchtitan.tools.logging import init_logger
+    from torchtitan.tools.logging import init_logger, logger
 
     from torchtitan_npu import patches, preflight
     from torchtitan_npu.config.manager import NPUConfigManager
@@ -62,6 +64,8 @@ def _configure(data: str, flags: list[str]) -> Any:
     from torchtitan_npu.data.layout import PreparedData
 
     init_logger()
+    if not _speaks():
+        logger.setLevel(logging.ERROR)
     patches.apply_all()
     dataset.register()
     with _only_first_of_node_speaks():
@@ -124,6 +128,11 @@ def _checkpoint_folder(config: Any) -> Path:
 
 def _first_of_node() -> bool:
     return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
+def _speaks() -> bool:
+    """Rank 0 logs, and those that upstream's LOG_RANK names."""
+    return os.environ.get("RANK", "0") in os.environ.get("LOG_RANK", "0").split(",")
 
 
 @contextlib.contextmanager

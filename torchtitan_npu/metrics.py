@@ -32,6 +32,9 @@ class NPUMetricsProcessor(MetricsProcessor):
 
     def __init__(self, config: Config, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
+        # Upstream has no peak figure for Ascend devices and would report a utilisation of an A100's. It reports none
+        # where a peak does not apply, which it takes from this field.
+        self.has_quantization = True
         self.history = History()
 
     def log(

@@ -80,8 +80,9 @@ def test_doctor_explains_visible_devices(visible: str, advice: str) -> None:
     assert advice in doctor._explain_visible(visible)
 
 
-@pytest.mark.parametrize("cause", ["ImportError: libascend_hal.so: cannot open shared object file", "libhccl.so: cannot open shared object file"])  # fmt: skip
-def test_doctor_explains_a_missing_library(cause: str) -> None:
+@pytest.mark.parametrize("library", ["libascend_hal.so", "libhccl.so"])
+def test_doctor_explains_a_missing_library(library: str) -> None:
+    cause = f"ImportError: {library}: cannot open shared object file"
     assert "--device emulator" in doctor._explain_import(cause)
 
 

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from torchtitan_npu.data import corpus, prepare, tokenizer
@@ -60,9 +62,6 @@ def test_held_out_documents_are_not_in_the_training_text(tmp_path: Path, lines: 
 
 
 def test_parquet(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    import pyarrow.parquet
-
     path = tmp_path / "in.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"body": ["one", "two", None, "three"]}), path)
     assert list(corpus.documents([str(path)], "body")) == ["one", "two", "three"]

@@ -4,6 +4,7 @@ Defaults are changed before the command line is parsed: a flag the user gives al
 """
 
 import dataclasses
+import sys
 from typing import Any
 
 from torchtitan.config import ConfigManager
@@ -42,6 +43,7 @@ class NPUConfigManager(ConfigManager):
         config = derive(loaded, NPUTrainer.Config)
         # Graph capture is a CUDA feature upstream turns on by default.
         config.training.disable_cuda_graphs = True
+        config.metrics.disable_color_printing = not sys.stdout.isatty()
         self._use_prepared(config, rest)
         return config, rest
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Converter:
     name: str
+    part: str
+    """What of the model or the run it concerns; `--npu.reference_parts` takes these names."""
     target: str
     """Upstream's Config class."""
     factory: str
@@ -28,6 +30,7 @@ _HERE = "torchtitan_npu.converters"
 CONVERTERS = (
     Converter(
         name="flex_attention",
+        part="attention",
         target=f"{_MODULES}.attention.FlexAttention.Config",
         factory=f"{_HERE}.attention.flex_attention",
         operator="npu_fusion_attention",
@@ -36,6 +39,7 @@ CONVERTERS = (
     ),
     Converter(
         name="varlen_attention",
+        part="attention",
         target=f"{_MODULES}.attention.VarlenAttention.Config",
         factory=f"{_HERE}.attention.varlen_attention",
         operator="npu_fusion_attention",
@@ -44,6 +48,7 @@ CONVERTERS = (
     ),
     Converter(
         name="rms_norm",
+        part="norm",
         target=f"{_MODULES}.nn_modules.RMSNorm.Config",
         factory=f"{_HERE}.rms_norm.rms_norm",
         operator="npu_rms_norm",
@@ -52,6 +57,7 @@ CONVERTERS = (
     ),
     Converter(
         name="complex_rope",
+        part="rope",
         target=f"{_MODULES}.rope.ComplexRoPE.Config",
         factory=f"{_HERE}.rope.complex_rope",
         operator="npu_rotary_mul",
@@ -60,6 +66,7 @@ CONVERTERS = (
     ),
     Converter(
         name="cos_sin_rope",
+        part="rope",
         target=f"{_MODULES}.rope.CosSinRoPE.Config",
         factory=f"{_HERE}.rope.cos_sin_rope",
         operator="npu_rotary_mul",
@@ -68,6 +75,7 @@ CONVERTERS = (
     ),
     Converter(
         name="swiglu",
+        part="swiglu",
         target=f"{_MODULES}.feed_forward.FeedForward.Config",
         factory=f"{_HERE}.swiglu.swiglu",
         operator="npu_swiglu",
@@ -76,6 +84,7 @@ CONVERTERS = (
     ),
     Converter(
         name="selective_checkpoint",
+        part="checkpointing",
         target="torchtitan.distributed.activation_checkpoint.SelectiveAC.Config",
         factory=f"{_HERE}.checkpointing.selective_checkpoint",
         operator="",
@@ -84,6 +93,7 @@ CONVERTERS = (
     ),
     Converter(
         name="reference_flex_attention",
+        part="attention",
         target=f"{_MODULES}.attention.FlexAttention.Config",
         factory=f"{_HERE}.reference.reference_flex_attention",
         operator="",
@@ -93,6 +103,7 @@ CONVERTERS = (
     ),
     Converter(
         name="reference_varlen_attention",
+        part="attention",
         target=f"{_MODULES}.attention.VarlenAttention.Config",
         factory=f"{_HERE}.reference.reference_varlen_attention",
         operator="",
@@ -102,6 +113,7 @@ CONVERTERS = (
     ),
     Converter(
         name="reference_complex_rope",
+        part="rope",
         target=f"{_MODULES}.rope.ComplexRoPE.Config",
         factory=f"{_HERE}.rope.reference_complex_rope",
         operator="",
@@ -111,6 +123,7 @@ CONVERTERS = (
     ),
     Converter(
         name="metrics",
+        part="metrics",
         target="torchtitan.components.metrics.MetricsProcessor.Config",
         factory="torchtitan_npu.metrics.npu_metrics",
         operator="",
@@ -121,5 +134,13 @@ CONVERTERS = (
 )
 
 
-def of_preset(preset: str) -> list[Converter]:
-    return [converter for converter in CONVERTERS if preset in converter.presets]
+PARTS = tuple(dict.fromkeys(converter.part for converter in CONVERTERS))
+
+
+def of_preset(preset: str, reference_parts: tuple[str, ...] | list[str] = ()) -> list[Converter]:
+    """The entries a run activates; parts named in `reference_parts` come from preset `reference` instead."""
+    return [
+        converter
+        for converter in CONVERTERS
+        if ("reference" if converter.part in reference_parts else preset) in converter.presets
+    ]

@@ -1,0 +1,53 @@
+"""Short training runs for tests: in this process where one rank is enough, else as the command line starts them."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchtitan_npu import entry
+from torchtitan_npu.metrics import History
+
+SMALL = ("--training.seq_len", "64", "--training.local_batch_size", "2", "--debug.seed", "42")
+LLAMA = ("--module", "llama3", "--config", "llama3_debugmodel_varlen_attn")
+LLAMA_FLEX = ("--module", "llama3", "--config", "llama3_debugmodel")
+QWEN = ("--module", "qwen3", "--config", "qwen3_debugmodel")
+FP32 = ("--training.mixed_precision_param", "float32")
+
+
+@contextmanager
+def trainer(data: Path, *flags: str) -> Iterator[Any]:
+    """A built trainer of one rank, closed at the end."""
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", LOCAL_WORLD_SIZE="1")
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="0")
+    entry._prepare_process()
+    built = entry._configure(str(data), list(flags)).build()
+    try:
+        yield built
+    finally:
+        built.close()
+        torch.distributed.destroy_process_group()
+
+
+def train(data: Path, *flags: str) -> History:
+    with trainer(data, *flags) as built:
+        built.train()
+        return dataclasses.replace(built.metrics_processor.history)
+
+
+def command(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess:
+    """`torchtitan-npu` as a user starts it."""
+    return subprocess.run(
+        [sys.executable, "-m", "torchtitan_npu.cli", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=280,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )

@@ -1,0 +1,60 @@
+"""Training runs: converters against the reference preset, reproducibility, resuming and compilation."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.torchtitan_npu.runs import FP32, LLAMA, LLAMA_FLEX, QWEN, SMALL, train
+
+STEPS = ("--training.steps", "20", "--lr_scheduler.warmup_steps", "2", "--lr_scheduler.decay_ratio", "0.8")
+
+
+def largest_difference(a: dict[int, float], b: dict[int, float]) -> float:
+    assert a.keys() == b.keys() and len(a) > 0
+    return max(abs(a[step] - b[step]) for step in a)
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "tolerance"),
+    [(LLAMA, (), 1e-2), (LLAMA, FP32, 1e-4), (QWEN, FP32, 1e-4)],
+    ids=["llama3-bf16", "llama3-fp32", "qwen3-fp32"],
+)
+def test_converters_keep_the_loss_curve(data: Path, tmp_path: Path, model, precision, tolerance: float) -> None:
+    flags = (*model, *SMALL, *STEPS, *precision, "--dump_folder", str(tmp_path))
+    converted = train(data, *flags, "--npu.converters", "npu").losses
+    reference = train(data, *flags, "--npu.converters", "reference").losses
+    assert len(converted) == 20
+    assert converted[20] < converted[1] - 0.5
+    assert largest_difference(converted, reference) <= tolerance
+
+
+def test_same_seed_same_losses_to_the_last_digit(data: Path, tmp_path: Path) -> None:
+    flags = (*LLAMA, *SMALL, "--training.steps", "5", "--dump_folder", str(tmp_path))
+    assert train(data, *flags).losses == train(data, *flags).losses
+
+
+def test_flex_and_varlen_configs_train_alike(data: Path, tmp_path: Path) -> None:
+    flags = (*SMALL, "--training.steps", "3", "--dump_folder", str(tmp_path))
+    assert train(data, *LLAMA, *flags).losses == train(data, *LLAMA_FLEX, *flags).losses
+
+
+def test_resumed_run_continues_as_if_uninterrupted(data: Path, tmp_path: Path) -> None:
+    """Losses and learning rates after a resume at step 5: data position, RNG, optimizer and schedule are restored."""
+    flags = (*LLAMA, *SMALL, "--training.steps", "8", "--dump_folder", str(tmp_path))
+    flags += ("--checkpoint.enable", "--checkpoint.interval", "5")
+    whole = train(data, *flags)
+    shutil.rmtree(tmp_path / "checkpoint" / "step-8")
+    resumed = train(data, *flags)
+    assert list(resumed.losses) == [6, 7, 8]
+    for step in (6, 7, 8):
+        assert resumed.losses[step] == whole.losses[step]
+        assert resumed.learning_rates[step] == whole.learning_rates[step]
+    assert len(set(whole.learning_rates.values())) > 3
+
+
+def test_compiled_blocks_train_as_eager_ones(data: Path, tmp_path: Path) -> None:
+    flags = (*LLAMA_FLEX, *SMALL, "--training.steps", "3", "--dump_folder", str(tmp_path))
+    eager = train(data, *flags).losses
+    compiled = train(data, *flags, "--compile.enable", "--compile.backend", "aot_eager").losses
+    assert largest_difference(eager, compiled) <= 1e-3
