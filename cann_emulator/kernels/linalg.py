@@ -30,3 +30,8 @@ def svd(
     sigma.copy_(s_found)
     u.copy_(u_found)
     v.copy_(vh_found.mH)
+
+
+@kernel("aclnnPdist")
+def pairwise_distance(self: Tensor, p: float, out: Tensor) -> None:
+    out.copy_(torch.pdist(wide(self).contiguous(), p))

@@ -13,6 +13,16 @@ def aminmax(self: Tensor, dim: list[int], keepdim: bool, min_out: Tensor, max_ou
     max_out.copy_(torch.amax(self, dim, keepdim))
 
 
+@kernel("aclnnAll")
+def all_(self: Tensor, dim: list[int], keepdim: bool, out: Tensor) -> None:
+    out.copy_(torch.all(self, dim or None, keepdim))  # to ATen an empty list means none, to aclnn every dimension
+
+
+@kernel("aclnnAny")
+def any_(self: Tensor, dim: list[int], keepdim: bool, out: Tensor) -> None:
+    out.copy_(torch.any(self, dim or None, keepdim))
+
+
 @kernel("aclnnHistc")
 def histc(self: Tensor, bins: int, low: float, high: float, out: Tensor) -> None:
     values = wide(self) if self.is_floating_point() else self.double()
