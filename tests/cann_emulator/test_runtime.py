@@ -490,7 +490,8 @@ class Blocked:
     """A stream on which a callback, not yet run, holds up everything that follows."""
 
     def __init__(self, acl: Acl) -> None:
-        self.acl, self.stream, self.ran = acl, acl.handle("aclrtCreateStream"), []
+        self.acl, self.stream = acl, acl.handle("aclrtCreateStream")
+        self.ran: list[int] = []
         self.callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.ran.append)
         assert acl.aclrtSubscribeReport(threading.get_ident(), self.stream) == 0
         assert acl.aclrtLaunchCallback(self.callback, ctypes.c_void_p(7), 1, self.stream) == 0
