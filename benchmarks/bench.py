@@ -34,7 +34,7 @@ def run(script: str, *arguments: str, emulator: bool = True, threads: int = 2) -
     if not emulator:
         environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     command = [*(EMULATOR if emulator else []), sys.executable, str(HERE / script), *arguments]
-    print(f"  {script} {' '.join(arguments)}", flush=True)
+    print(f"  {script} {' '.join(argument.rsplit('.', 1)[-1] for argument in arguments)}", flush=True)
     done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
     if done.returncode != 0:
         raise RuntimeError(f"{script} {' '.join(arguments)} failed with exit code {done.returncode}; see above")
@@ -67,10 +67,31 @@ def training_step() -> dict[str, Any]:
     }
 
 
+def converters() -> dict[str, Any]:
+    """Launches a step that each converter saves: steps without it (or the fused optimizer) against one with all."""
+    from torchtitan_npu.converters import of_preset
+
+    active = [converter for converter in of_preset("npu") if "none" not in converter.presets]
+    plain = {converter.target: converter.factory for converter in of_preset("reference")}
+
+    def launches(without: str, *flags: str) -> int:
+        kept = (c.factory if c.operator != without else plain.get(c.target) for c in active)
+        overrides = ["--override.imports", *filter(None, kept)]
+        done = run("train_step.py", "--converters", "none", "--steps", "3", *overrides, *flags)
+        return done["launches"]["total"]
+
+    everything = launches("nothing")
+    operators = sorted({c.operator for c in active if c.operator})
+    saved = {operator: launches(operator) - everything for operator in operators}
+    saved["fused optimizer"] = launches("nothing", "--optimizer.implementation", "foreach") - everything
+    return {"launches_saved": saved}
+
+
 MEASUREMENTS: dict[str, Callable[[], dict[str, Any]]] = {
     "launch": launch_overhead,
     "memory": host_memory,
     "step": training_step,
+    "converters": converters,
 }
 
 
@@ -81,6 +102,8 @@ def table(results: dict[str, Any]) -> str:
             over = "  over" if limit is not None and results[name] > limit else ""
             wanted = "" if limit is None else form.format(limit)
             lines.append(f"{text:<46} {form.format(results[name]):>10}  {wanted:>8}{over}")
+    for name, saved in results.get("launches_saved", {}).items():
+        lines.append(f"{'launches a step saved by ' + name:<46} {saved:>10}")
     return "\n".join(lines)
 
 

@@ -43,6 +43,8 @@ def rows() -> list[tuple[str, str, str]]:
         if name in bench:
             goal = "" if limit is None else f" (goal: at most {form.format(limit)})"
             found.append((text + goal, form.format(bench[name]), "make bench"))
+    for name, saved in bench.get("launches_saved", {}).items():
+        found.append((f"launches a step saved by {name}", f"{saved}", "make bench"))
     listed = operators()
     done = sum(op.implemented for op in listed)
     found.append(("aclnn operators implemented", f"{done} of {len(listed)}", "cann-emulator ops"))
