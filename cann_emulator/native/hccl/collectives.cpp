@@ -1,7 +1,6 @@
 // The collectives, over slots in shared memory. Data that do not fit a slot go in several steps.
 #include <algorithm>
 #include <cstring>
-#include <map>
 
 #include "operation.h"
 #include "reduce.h"
@@ -74,8 +73,13 @@ private:
         bool same = true;
         for (uint32_t rank = 0; rank < ranks; ++rank) same = same && !differs(call_of(rank));
         if (same) return;
-        std::map<std::string, Peers::Ranks> callers;
-        for (uint32_t rank = 0; rank < ranks; ++rank) callers[describe(call_of(rank))].push_back(rank);
+        std::vector<std::pair<std::string, Peers::Ranks>> callers;   // by what they called, lowest rank first
+        for (uint32_t rank = 0; rank < ranks; ++rank) {
+            const auto what = describe(call_of(rank));
+            auto found = std::find_if(callers.begin(), callers.end(), [&](const auto& each) { return each.first == what; });
+            if (found == callers.end()) found = callers.insert(callers.end(), {what, {}});
+            found->second.push_back(rank);
+        }
         std::string text = "in collective " + std::to_string(call.sequence) + " of " + peers.where();
         const char* separator = ": ";
         for (const auto& [what, who] : callers) {
