@@ -1,9 +1,14 @@
 """Optimizer steps, fused over one tensor or a list. State is updated in place; halves step in fp32."""
 
+from collections.abc import Iterable, Sequence
+
 import torch
 
 from cann_emulator.kernels.precision import wide
 from cann_emulator.kernels.registry import kernel, refuse
+
+# Elements stepped at a time: fp32 copies of a whole embedding would need much memory, and miss the cache.
+_BLOCK = 1 << 18
 
 
 def _adamw(var, m, v, v_max, grad, step, lr, beta1, beta2, weight_decay, eps, amsgrad, maximize) -> None:
@@ -17,16 +22,24 @@ def _adamw(var, m, v, v_max, grad, step, lr, beta1, beta2, weight_decay, eps, am
             beta2=beta2, weight_decay=weight_decay, eps=eps, amsgrad=amsgrad, maximize=maximize,
         )  # fmt: skip
         return
-    gradient = wide(grad).neg() if maximize else wide(grad)
-    first = torch.lerp(wide(m), gradient.to(wide(m).dtype), 1 - beta1)
-    second = wide(v).mul(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-    m.copy_(first)
-    v.copy_(second)
-    if amsgrad:
-        second = torch.maximum(wide(v_max), second)
-        v_max.copy_(second)
-    denominator = second.sqrt().div_((1 - beta2**step) ** 0.5).add_(eps)
-    var.copy_((wide(var) * (1 - lr * weight_decay)).addcdiv_(first, denominator, value=-lr / (1 - beta1**step)))
+    for var, grad, m, v, *rest in _blocks(tensors):
+        gradient = wide(grad).neg() if maximize else wide(grad)
+        first = torch.lerp(wide(m), gradient.to(wide(m).dtype), 1 - beta1)
+        second = wide(v).mul(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        m.copy_(first)
+        v.copy_(second)
+        for v_max in rest:
+            second = torch.maximum(wide(v_max), second)
+            v_max.copy_(second)
+        denominator = second.sqrt().div_((1 - beta2**step) ** 0.5).add_(eps)
+        var.copy_((wide(var) * (1 - lr * weight_decay)).addcdiv_(first, denominator, value=-lr / (1 - beta1**step)))
+
+
+def _blocks(tensors: list[torch.Tensor]) -> Iterable[Sequence[torch.Tensor]]:
+    """The tensors in flat pieces, or whole where one is not contiguous."""
+    if not all(tensor.is_contiguous() for tensor in tensors):
+        return [tensors]
+    return zip(*(tensor.view(-1).split(_BLOCK) for tensor in tensors), strict=True)
 
 
 @kernel("aclnnApplyAdamWV2")
