@@ -1,11 +1,14 @@
-// Kernel binaries for the AI cores: there are no cores to run them on. Every call that would is refused with the reason.
+// Kernel binaries for the AI cores: there are no cores to run them on. Every call that would is refused with the
+// reason.
 #include "runtime.h"
 
 namespace {
 int no_cores(const char* call) {
-    return emu::fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                     "%s: the emulator has no AI cores and runs no kernel binaries (triton or AscendC code). Use the operator "
-                     "that torch_npu offers, or eager mode.", call);
+    return emu::fail(
+        ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+        "%s: the emulator has no AI cores and runs no kernel binaries (triton or AscendC code). Use the operator "
+        "that torch_npu offers, or eager mode.",
+        call);
 }
 }  // namespace
 

@@ -13,7 +13,7 @@ struct Callback {
     void (*function)(void*);
     void* argument;
     std::vector<FencePtr> before;
-    FencePtr after;   // null where the stream does not wait for the callback
+    FencePtr after;  // null where the stream does not wait for the callback
 };
 
 // One queue per subscribed thread.
@@ -42,7 +42,7 @@ int wait_all(const std::vector<FencePtr>& fences) {
 template <typename Work>
 int run_on_stream(void* stream, Work work) {
     auto before = stream_fences(stream);
-    if (before.empty() && work()) return 0;   // the usual case: nothing to wait for
+    if (before.empty() && work()) return 0;  // the usual case: nothing to wait for
     auto after = std::make_shared<Fence>();
     stream_add_fence(stream, after);
     std::thread([before = std::move(before), after, work]() mutable {
@@ -123,7 +123,7 @@ ACL_API int aclrtProcessReport(int32_t timeout_ms) {
     if (timeout_ms < 0) {
         state.changed.wait(lock, ready);
     } else if (!state.changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), ready)) {
-        return ACL_ERROR_RT_REPORT_TIMEOUT;   // the usual answer: not left as the thread's error
+        return ACL_ERROR_RT_REPORT_TIMEOUT;  // the usual answer: not left as the thread's error
     }
     Callback callback = std::move(queue->second.front());
     queue->second.pop_front();

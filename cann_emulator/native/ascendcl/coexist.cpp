@@ -36,8 +36,8 @@ extern "C" EMU_API int emu_count_shared_options(const char* const* names, int co
 extern "C" EMU_API void emu_coexist() {
     void* c10 = dlopen("libc10.so", RTLD_NOW | RTLD_NOLOAD);
     if (!c10) return;
-    const auto keys = reinterpret_cast<emu::Keys& (*)()>(dlsym(
-        c10, "_ZN3c1016CachingAllocator26AcceleratorAllocatorConfig14getMutableKeysB5cxx11Ev"));
+    const auto keys = reinterpret_cast<emu::Keys& (*)()>(
+        dlsym(c10, "_ZN3c1016CachingAllocator26AcceleratorAllocatorConfig14getMutableKeysB5cxx11Ev"));
     if (keys) emu::remove_shared_options(keys());
     dlclose(c10);
 }

@@ -27,9 +27,9 @@ struct Counters {
     std::mutex mutex;
     std::map<std::pair<int, std::string>, int> ids;
     std::deque<Counter> all;
-    std::vector<Counter*> by_id = std::vector<Counter*>(capacity);   // read without the lock
+    std::vector<Counter*> by_id = std::vector<Counter*>(capacity);  // read without the lock
     std::atomic<int64_t> next_write{0};
-    std::string file;   // empty: nobody asked
+    std::string file;  // empty: nobody asked
     pid_t owner = 0;
     static constexpr int capacity = 4096;
 };
@@ -50,12 +50,14 @@ std::string json_text(const std::string& text) {
 
 std::string as_json() {
     auto& state = counters();
-    std::string text = "{\"pid\": " + std::to_string(getpid()) + ", \"soc\": " + json_text(soc_name()) + ", \"devices\": {";
+    std::string text =
+        "{\"pid\": " + std::to_string(getpid()) + ", \"soc\": " + json_text(soc_name()) + ", \"devices\": {";
     bool first = true;
     for (int device = 0; device < device_count(); ++device) {
         if (!hbm_peak(device)) continue;
-        text += std::string(first ? "" : ", ") + "\"" + std::to_string(device) + "\": {\"hbm_bytes\": " +
-                std::to_string(hbm_used(device)) + ", \"hbm_peak_bytes\": " + std::to_string(hbm_peak(device)) + "}";
+        text += std::string(first ? "" : ", ") + "\"" + std::to_string(device) +
+                "\": {\"hbm_bytes\": " + std::to_string(hbm_used(device)) +
+                ", \"hbm_peak_bytes\": " + std::to_string(hbm_peak(device)) + "}";
         first = false;
     }
     text += "}, \"counters\": [";
@@ -65,7 +67,8 @@ std::string as_json() {
         if (!counter.launches) continue;
         text += std::string(first ? "" : ",") + "\n  {\"name\": " + json_text(counter.name) + ", \"kind\": \"" +
                 kind_names[static_cast<int>(counter.kind)] + "\", \"launches\": " + std::to_string(counter.launches) +
-                ", \"bytes\": " + std::to_string(counter.bytes) + ", \"time_ns\": " + std::to_string(counter.time_ns) + "}";
+                ", \"bytes\": " + std::to_string(counter.bytes) + ", \"time_ns\": " + std::to_string(counter.time_ns) +
+                "}";
         first = false;
     }
     return text + "]}\n";
@@ -80,7 +83,7 @@ void make_folders(const std::string& folder) {
 
 void write_at_exit() {
     auto& state = counters();
-    if (state.owner != getpid()) return;   // a forked child has nothing of its own to report
+    if (state.owner != getpid()) return;  // a forked child has nothing of its own to report
     if (!state.file.empty()) emu_write_stats(state.file.c_str());
     trace_flush();
 }
@@ -103,7 +106,8 @@ void start_counters() {
 int counter_id(Kind kind, const char* name) {
     auto& state = counters();
     std::lock_guard<std::mutex> lock(state.mutex);
-    const auto [entry, added] = state.ids.try_emplace({static_cast<int>(kind), name}, static_cast<int>(state.all.size()));
+    const auto [entry, added] =
+        state.ids.try_emplace({static_cast<int>(kind), name}, static_cast<int>(state.all.size()));
     if (added && entry->second < Counters::capacity) {
         state.all.emplace_back(kind, name);
         state.by_id[entry->second] = &state.all.back();
@@ -124,10 +128,12 @@ void record(int id, int device, int stream, int64_t start_ns, int64_t end_ns, in
     counter.launches.fetch_add(1, std::memory_order_relaxed);
     counter.bytes.fetch_add(bytes, std::memory_order_relaxed);
     counter.time_ns.fetch_add(end_ns - start_ns, std::memory_order_relaxed);
-    if (trace_wanted()) trace_add(counter.name.c_str(), kind_names[static_cast<int>(counter.kind)], device, stream, start_ns, end_ns, bytes);
+    if (trace_wanted())
+        trace_add(counter.name.c_str(), kind_names[static_cast<int>(counter.kind)], device, stream, start_ns, end_ns,
+                  bytes);
     int64_t next = state.next_write.load(std::memory_order_relaxed);
-    if (end_ns >= next && !state.file.empty() &&
-        state.next_write.compare_exchange_strong(next, end_ns + 1000000000) && state.owner == getpid()) {
+    if (end_ns >= next && !state.file.empty() && state.next_write.compare_exchange_strong(next, end_ns + 1000000000) &&
+        state.owner == getpid()) {
         emu_write_stats(state.file.c_str());
     }
 }
@@ -149,8 +155,8 @@ extern "C" EMU_API int emu_write_stats(const char* path) {
     return 0;
 }
 
-// Launches so far of one operator, or of all operators (null): what a tool asks before and after a call to learn whether
-// the call reached a kernel.
+// Launches so far of one operator, or of all operators (null): what a tool asks before and after a call to learn
+// whether the call reached a kernel.
 extern "C" EMU_API int64_t emu_kernel_launches(const char* name) {
     auto& state = emu::counters();
     std::lock_guard<std::mutex> lock(state.mutex);

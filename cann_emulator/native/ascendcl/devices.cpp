@@ -11,23 +11,20 @@
 
 namespace emu {
 
-const Soc* wanted_soc();
-std::string soc_names();
-
 namespace {
 constexpr const char* visible_variable = "ASCEND_RT_VISIBLE_DEVICES";
 constexpr int most_devices = 1024;
 
 thread_local int thread_device = -1;
-std::atomic<bool> used{false};      // CANN was used in this process
-std::atomic<bool> forked{false};    // this process is a fork of one that had used CANN
+std::atomic<bool> used{false};    // CANN was used in this process
+std::atomic<bool> forked{false};  // this process is a fork of one that had used CANN
 
 // What the environment asked for when the library was loaded.
 struct Visible {
     bool given = false;
     std::string text;
     std::vector<int> ids;
-    std::string fault;   // why the list is refused
+    std::string fault;  // why the list is refused
 };
 
 // CANN_EMULATOR_DEVICES, or -1 for a value that is no number of devices.
@@ -53,10 +50,14 @@ Visible read_visible() {
     for (const char* at = text; *at && visible.fault.empty();) {
         char* end = nullptr;
         const long id = std::strtol(at, &end, 10);
-        if (end == at || (*end && *end != ',')) visible.fault = "it must be a list of device ids separated by commas";
-        else if (id < 0 || id >= count) visible.fault = range;
-        else if (!visible.ids.empty() && id <= visible.ids.back()) visible.fault = "it must be configured in ascending order";
-        else visible.ids.push_back(static_cast<int>(id));
+        if (end == at || (*end && *end != ','))
+            visible.fault = "it must be a list of device ids separated by commas";
+        else if (id < 0 || id >= count)
+            visible.fault = range;
+        else if (!visible.ids.empty() && id <= visible.ids.back())
+            visible.fault = "it must be configured in ascending order";
+        else
+            visible.ids.push_back(static_cast<int>(id));
         at = *end ? end + 1 : end;
     }
     if (!visible.fault.empty()) visible.ids.clear();
@@ -81,10 +82,11 @@ int invalid_argument(int code, const std::string& reason) {
     char now[32];
     const time_t seconds = time(nullptr);
     std::strftime(now, sizeof now, "%Y-%m-%d-%H:%M:%S", std::localtime(&seconds));
-    return fail(code,
-                "EE1001: [PID: %d] %s The argument is invalid.Reason: %s\n        Solution: 1.Check the input parameter range "
-                "of the function. 2.Check the function invocation relationship.",
-                getpid(), now, reason.c_str());
+    return fail(
+        code,
+        "EE1001: [PID: %d] %s The argument is invalid.Reason: %s\n        Solution: 1.Check the input parameter range "
+        "of the function. 2.Check the function invocation relationship.",
+        getpid(), now, reason.c_str());
 }
 
 // A context is no more than the device it belongs to.
@@ -115,9 +117,11 @@ int device_count() { return visible().given ? static_cast<int>(visible().ids.siz
 int current_device() { return thread_device; }
 
 int refuse_fork() {
-    return fail(ACL_ERROR_RT_DEV_SETUP_ERROR,
-                "EE9999: Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing, you must use the "
-                "'spawn' start method. (Process %d was forked from one that had already used CANN.)", getpid());
+    return fail(
+        ACL_ERROR_RT_DEV_SETUP_ERROR,
+        "EE9999: Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing, you must use the "
+        "'spawn' start method. (Process %d was forked from one that had already used CANN.)",
+        getpid());
 }
 
 int device_ready() {
@@ -140,12 +144,14 @@ int device_ready() {
 int check_device(int device) {
     if (device >= 0 && device < device_count()) return 0;
     if (!visible().fault.empty()) {
-        return invalid_argument(ACL_ERROR_RT_INVALID_DEVICEID, "Set visible device failed, invalid device=" +
-                                std::to_string(device) + ", input visible devices:" + visible().text);
+        return invalid_argument(ACL_ERROR_RT_INVALID_DEVICEID,
+                                "Set visible device failed, invalid device=" + std::to_string(device) +
+                                    ", input visible devices:" + visible().text);
     }
-    return invalid_argument(ACL_ERROR_RT_INVALID_DEVICEID, "Set device failed, invalid device=" + std::to_string(device) +
-                            ", valid device range is [0, " + std::to_string(device_count()) + ")" +
-                            (visible().given ? ", input visible devices:" + visible().text : ""));
+    return invalid_argument(ACL_ERROR_RT_INVALID_DEVICEID,
+                            "Set device failed, invalid device=" + std::to_string(device) +
+                                ", valid device range is [0, " + std::to_string(device_count()) + ")" +
+                                (visible().given ? ", input visible devices:" + visible().text : ""));
 }
 
 int need_device(int* device) {
@@ -168,7 +174,8 @@ std::atomic<bool> initialised{false};
 }
 
 ACL_API int aclInit(const char*) {
-    if (initialised.exchange(true)) return fail(ACL_ERROR_REPEAT_INITIALIZE, "aclInit was called before in this process.");
+    if (initialised.exchange(true))
+        return fail(ACL_ERROR_REPEAT_INITIALIZE, "aclInit was called before in this process.");
     return 0;
 }
 
@@ -183,11 +190,12 @@ ACL_API int aclrtGetDeviceCount(uint32_t* count) {
     if (const int error = device_ready()) return error;
     used = true;
     if (!visible().fault.empty()) {
-        return invalid_argument(ACL_ERROR_RT_NO_DEVICE,
-                                std::string("set ") + visible_variable + ":" + visible().text + " error, " + visible().fault);
+        return invalid_argument(ACL_ERROR_RT_NO_DEVICE, std::string("set ") + visible_variable + ":" + visible().text +
+                                                            " error, " + visible().fault);
     }
     *count = static_cast<uint32_t>(device_count());
-    if (*count == 0) return fail(ACL_ERROR_RT_NO_DEVICE, "EE9999: this machine has no device (CANN_EMULATOR_DEVICES=0).");
+    if (*count == 0)
+        return fail(ACL_ERROR_RT_NO_DEVICE, "EE9999: this machine has no device (CANN_EMULATOR_DEVICES=0).");
     return 0;
 }
 
@@ -195,10 +203,11 @@ ACL_API int aclrtSetDevice(int32_t device) {
     if (const int error = device_ready()) return error;
     const char* now = std::getenv(visible_variable);
     if ((now != nullptr) != visible().given || (now && visible().text != now)) {
-        return fail(ACL_ERROR_RT_DEV_SETUP_ERROR,
-                    "EL0003: [PID: %d] The argument is invalid.\n        Solution: Try again with a valid argument: %s was %s "
-                    "when CANN was loaded and is %s now. Set it before importing torch_npu.",
-                    getpid(), visible_variable, visible().given ? visible().text.c_str() : "not set", now ? now : "not set");
+        return fail(
+            ACL_ERROR_RT_DEV_SETUP_ERROR,
+            "EL0003: [PID: %d] The argument is invalid.\n        Solution: Try again with a valid argument: %s was %s "
+            "when CANN was loaded and is %s now. Set it before importing torch_npu.",
+            getpid(), visible_variable, visible().given ? visible().text.c_str() : "not set", now ? now : "not set");
     }
     if (const int error = check_device(device)) return error;
     used = true;
@@ -274,7 +283,7 @@ ACL_API int aclrtGetDeviceInfo(uint32_t device, int attribute, int64_t* value) {
         case ACL_DEV_ATTR_PHY_CHIP_ID: *value = visible().given ? visible().ids[device] : device; return 0;
         case ACL_DEV_ATTR_NPU_ARCH: *value = soc().npu_arch; return 0;
     }
-    *value = 0;   // limits and topology that an emulated device does not have
+    *value = 0;  // limits and topology that an emulated device does not have
     return 0;
 }
 

@@ -10,7 +10,7 @@ namespace {
 struct LastError {
     int code = 0;
     std::string message;
-    std::string handed_out;   // keeps the pointer that aclGetRecentErrMsg returned valid
+    std::string handed_out;  // keeps the pointer that aclGetRecentErrMsg returned valid
 };
 thread_local LastError last_error;
 }  // namespace
@@ -63,7 +63,11 @@ ACL_API void aclAppLog(int level, const char* function, const char* file, uint32
     if (level < threshold) return;
     va_list args;
     va_start(args, format);
-    std::fprintf(stderr, "[%s] %s:%u %s: ", level == 3 ? "ERROR" : level == 2 ? "WARNING" : "INFO", file, line, function);
+    std::fprintf(stderr, "[%s] %s:%u %s: ",
+                 level == 3   ? "ERROR"
+                 : level == 2 ? "WARNING"
+                              : "INFO",
+                 file, line, function);
     std::vfprintf(stderr, format, args);
     std::fputc('\n', stderr);
     va_end(args);

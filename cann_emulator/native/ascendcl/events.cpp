@@ -14,16 +14,16 @@ struct Event {
     uint32_t flags = 0;
     int64_t at_ns = 0;
     std::vector<FencePtr> fences;
-    std::shared_ptr<SharedPoint> shared;   // of an event that other processes see, or that another process owns
+    std::shared_ptr<SharedPoint> shared;  // of an event that other processes see, or that another process owns
     bool foreign = false;
 };
 
 // Events are reused and never given back to the system, so a stale handle can always be looked at.
 struct Events {
-    std::mutex mutex;   // also guards what is in the events
+    std::mutex mutex;  // also guards what is in the events
     std::deque<Event> all;
     std::vector<Event*> unused;
-    std::vector<Event*> sorted;   // addresses of all, ascending
+    std::vector<Event*> sorted;  // addresses of all, ascending
 };
 
 Events& events() {
@@ -46,7 +46,8 @@ int create_event(void** handle, uint32_t flags) {
     if (state.unused.empty()) {
         state.all.emplace_back();
         Event* made = &state.all.back();
-        state.sorted.insert(std::upper_bound(state.sorted.begin(), state.sorted.end(), made, std::less<Event*>()), made);
+        state.sorted.insert(std::upper_bound(state.sorted.begin(), state.sorted.end(), made, std::less<Event*>()),
+                            made);
         state.unused.push_back(made);
     }
     Event* event = state.unused.back();

@@ -5,7 +5,8 @@
 namespace {
 int not_supported(const char* call) {
     return emu::fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                     "%s: the emulator does not capture graphs. Run eagerly (no NPUGraph, no npugraph compile mode).", call);
+                     "%s: the emulator does not capture graphs. Run eagerly (no NPUGraph, no npugraph compile mode).",
+                     call);
 }
 }  // namespace
 
@@ -38,7 +39,7 @@ ACL_API int aclmdlRIDestroy(void*) { return 0; }
 ACL_API int aclmdlRICaptureThreadExchangeMode(int*) { return 0; }
 
 ACL_API int aclmdlRICaptureGetInfo(void*, int* status, void** model) {
-    if (status) *status = 0;   // ACL_MODEL_RI_CAPTURE_STATUS_NONE
+    if (status) *status = 0;  // ACL_MODEL_RI_CAPTURE_STATUS_NONE
     if (model) *model = nullptr;
     return 0;
 }

@@ -5,7 +5,7 @@
 #include "runtime.h"
 
 ACL_API int aclrtGetErrorVerbose(int32_t device, void* info) {
-    constexpr size_t size_of_info = 2576;   // aclrtErrorInfo
+    constexpr size_t size_of_info = 2576;  // aclrtErrorInfo
     if (const int error = emu::check_device(device)) return error;
     std::memset(info, 0, size_of_info);
     return 0;

@@ -13,7 +13,7 @@ namespace emu {
 namespace {
 struct Shared {
     std::mutex mutex;
-    std::map<std::string, void*> imported;   // by key
+    std::map<std::string, void*> imported;  // by key
 };
 
 Shared& shared() {
@@ -37,7 +37,8 @@ ACL_API int aclrtIpcMemGetExportKey(void* pointer, size_t size, char* key, size_
     const auto offset = reinterpret_cast<uintptr_t>(pointer) - begin;
     const int written = std::snprintf(key, length, "%d:%d:%zu:%zu", getpid(), fd, static_cast<size_t>(offset), size);
     if (written > 0 && static_cast<size_t>(written) < length) return 0;
-    return fail(ACL_ERROR_RT_PARAM_INVALID, "EE1001: aclrtIpcMemGetExportKey: %zu bytes are too few for a key.", length);
+    return fail(ACL_ERROR_RT_PARAM_INVALID, "EE1001: aclrtIpcMemGetExportKey: %zu bytes are too few for a key.",
+                length);
 }
 
 ACL_API int aclrtIpcMemImportByKey(void** pointer, const char* key, uint64_t) {
@@ -65,7 +66,7 @@ ACL_API int aclrtIpcMemImportByKey(void** pointer, const char* key, uint64_t) {
 ACL_API int aclrtIpcMemClose(const char* key) {
     std::lock_guard<std::mutex> lock(shared().mutex);
     const auto found = shared().imported.find(key);
-    if (found == shared().imported.end()) return 0;   // the exporting side closes its key too; its memory stays
+    if (found == shared().imported.end()) return 0;  // the exporting side closes its key too; its memory stays
     size_t bytes, charged;
     int device;
     if (take_block(found->second, Origin::imported, &bytes, &device, &charged)) munmap(found->second, bytes);

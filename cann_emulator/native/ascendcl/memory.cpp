@@ -18,10 +18,10 @@ constexpr size_t huge_page = 2 << 20;
 
 struct Block {
     uintptr_t end;
-    int device;   // -1: host
+    int device;  // -1: host
     Origin origin;
     size_t charged;
-    int file = -1;   // where other processes find the pages of a shared block
+    int file = -1;  // where other processes find the pages of a shared block
 };
 
 struct Hbm {
@@ -31,7 +31,7 @@ struct Hbm {
 
 struct Memory {
     std::shared_mutex mutex;
-    std::map<uintptr_t, Block> live;   // by first byte; never overlapping
+    std::map<uintptr_t, Block> live;  // by first byte; never overlapping
     // Freed blocks keep their address range, without pages behind it, until the oldest are let go: a use after free
     // is then told from a wild pointer, and the same address does not come back at once.
     std::map<uintptr_t, uintptr_t> freed;
@@ -43,7 +43,7 @@ struct Memory {
 constexpr size_t freed_kept = 256;
 
 Memory& memory() {
-    static Memory& instance = *new Memory;   // never destroyed: other libraries free memory while the process ends
+    static Memory& instance = *new Memory;  // never destroyed: other libraries free memory while the process ends
     return instance;
 }
 
@@ -65,8 +65,9 @@ bool was_freed(uintptr_t address) {
 }
 
 void* map_pages(size_t bytes) {
-    const size_t spare = bytes >= huge_page ? huge_page : 0;   // to begin on a huge page
-    void* mapped = mmap(nullptr, bytes + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const size_t spare = bytes >= huge_page ? huge_page : 0;  // to begin on a huge page
+    void* mapped =
+        mmap(nullptr, bytes + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapped == MAP_FAILED) return nullptr;
     if (!spare) return mapped;
     const auto begin = reinterpret_cast<uintptr_t>(mapped);
@@ -146,11 +147,12 @@ int charge(int device, size_t bytes, const char* what) {
     size_t used = hbm.used.load();
     do {
         if (bytes > hbm_limit() || used > hbm_limit() - bytes) {
-            return fail(ACL_ERROR_RT_MEMORY_ALLOCATION,
-                        "EL0004: Failed to allocate memory. Possible Cause: Available memory is insufficient. %s of %zu "
-                        "bytes on device %d, %zu of %zu bytes are in use. Solution: Close applications not in use, or "
-                        "raise CANN_EMULATOR_HBM_GB.",
-                        what, bytes, device, used, hbm_limit());
+            return fail(
+                ACL_ERROR_RT_MEMORY_ALLOCATION,
+                "EL0004: Failed to allocate memory. Possible Cause: Available memory is insufficient. %s of %zu "
+                "bytes on device %d, %zu of %zu bytes are in use. Solution: Close applications not in use, or "
+                "raise CANN_EMULATOR_HBM_GB.",
+                what, bytes, device, used, hbm_limit());
         }
     } while (!hbm.used.compare_exchange_weak(used, used + bytes));
     size_t peak = hbm.peak.load();
@@ -195,7 +197,8 @@ int share_block(void* pointer, size_t bytes, uintptr_t* begin) {
     const auto constant = find_live(address);
     const auto found = constant == state.live.end() ? state.live.end() : state.live.find(constant->first);
     if (found == state.live.end() || found->second.origin != Origin::device || address + bytes > found->second.end) {
-        fail(ACL_ERROR_RT_PARAM_INVALID, "EE1001: %p, %zu bytes: not inside one allocation of aclrtMalloc.", pointer, bytes);
+        fail(ACL_ERROR_RT_PARAM_INVALID, "EE1001: %p, %zu bytes: not inside one allocation of aclrtMalloc.", pointer,
+             bytes);
         return -1;
     }
     *begin = found->first;
@@ -213,7 +216,8 @@ int share_block(void* pointer, size_t bytes, uintptr_t* begin) {
     }
     if (!copied || mmap(data, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
         if (file >= 0) close(file);
-        fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "EL0004: no memory file of %zu bytes for sharing: %s.", size, std::strerror(errno));
+        fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "EL0004: no memory file of %zu bytes for sharing: %s.", size,
+             std::strerror(errno));
         return -1;
     }
     return block.file = file;
@@ -272,7 +276,8 @@ using namespace emu;
 
 namespace {
 int malloc_device(void** pointer, size_t size) {
-    if (!pointer || size == 0) return fail(ACL_ERROR_INVALID_PARAM, "EE1001: aclrtMalloc: size %zu or a null result.", size);
+    if (!pointer || size == 0)
+        return fail(ACL_ERROR_INVALID_PARAM, "EE1001: aclrtMalloc: size %zu or a null result.", size);
     *pointer = nullptr;
     int device = -1;
     if (const int error = need_device(&device)) return error;
@@ -280,7 +285,8 @@ int malloc_device(void** pointer, size_t size) {
 }
 
 int malloc_host(void** pointer, size_t size) {
-    if (!pointer || size == 0) return fail(ACL_ERROR_INVALID_PARAM, "EE1001: aclrtMallocHost: size %zu or a null result.", size);
+    if (!pointer || size == 0)
+        return fail(ACL_ERROR_INVALID_PARAM, "EE1001: aclrtMallocHost: size %zu or a null result.", size);
     return allocate(pointer, size, -1, Origin::pinned);
 }
 }  // namespace
@@ -347,9 +353,11 @@ static int register_host(void* pointer, size_t size) {
     size_t bytes;
     int device;
     Origin origin;
-    if (!pointer || size == 0) return fail(ACL_ERROR_RT_PARAM_INVALID, "EE1001: aclrtHostRegister(%p, %zu).", pointer, size);
+    if (!pointer || size == 0)
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "EE1001: aclrtHostRegister(%p, %zu).", pointer, size);
     if (find_block(pointer, &begin, &bytes, &device, &origin)) {
-        return fail(ACL_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "EE1001: aclrtHostRegister(%p): already registered.", pointer);
+        return fail(ACL_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "EE1001: aclrtHostRegister(%p): already registered.",
+                    pointer);
     }
     add_block(pointer, size, -1, Origin::registered, 0);
     return 0;

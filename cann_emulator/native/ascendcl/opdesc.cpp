@@ -31,7 +31,8 @@ ACL_API int aclGetTensorDescType(const aclTensorDesc* desc) { return desc ? desc
 ACL_API int aclGetTensorDescFormat(const aclTensorDesc* desc) { return desc ? desc->format : -1; }
 ACL_API size_t aclGetTensorDescNumDims(const aclTensorDesc* desc) { return desc ? desc->dims.size() : 0; }
 ACL_API int aclGetTensorDescDimV2(const aclTensorDesc* desc, size_t index, int64_t* size) {
-    if (!desc || index >= desc->dims.size()) return emu::fail(ACL_ERROR_INVALID_PARAM, "dimension %zu does not exist.", index);
+    if (!desc || index >= desc->dims.size())
+        return emu::fail(ACL_ERROR_INVALID_PARAM, "dimension %zu does not exist.", index);
     *size = desc->dims[index];
     return 0;
 }
@@ -75,11 +76,21 @@ std::string list(int count, const T* values) {
 }
 }  // namespace
 
-ACL_API int aclopSetAttrBool(aclopAttr* attr, const char* name, uint8_t value) { return set(attr, name, value ? "true" : "false"); }
-ACL_API int aclopSetAttrDataType(aclopAttr* attr, const char* name, int value) { return set(attr, name, std::to_string(value)); }
-ACL_API int aclopSetAttrFloat(aclopAttr* attr, const char* name, float value) { return set(attr, name, std::to_string(value)); }
-ACL_API int aclopSetAttrInt(aclopAttr* attr, const char* name, int64_t value) { return set(attr, name, std::to_string(value)); }
-ACL_API int aclopSetAttrString(aclopAttr* attr, const char* name, const char* value) { return set(attr, name, value ? value : ""); }
+ACL_API int aclopSetAttrBool(aclopAttr* attr, const char* name, uint8_t value) {
+    return set(attr, name, value ? "true" : "false");
+}
+ACL_API int aclopSetAttrDataType(aclopAttr* attr, const char* name, int value) {
+    return set(attr, name, std::to_string(value));
+}
+ACL_API int aclopSetAttrFloat(aclopAttr* attr, const char* name, float value) {
+    return set(attr, name, std::to_string(value));
+}
+ACL_API int aclopSetAttrInt(aclopAttr* attr, const char* name, int64_t value) {
+    return set(attr, name, std::to_string(value));
+}
+ACL_API int aclopSetAttrString(aclopAttr* attr, const char* name, const char* value) {
+    return set(attr, name, value ? value : "");
+}
 ACL_API int aclopSetAttrListBool(aclopAttr* attr, const char* name, int count, const uint8_t* values) {
     return set(attr, name, list(count, values));
 }

@@ -35,7 +35,9 @@ ACL_API aclprofStepInfo* aclprofCreateStepInfo() { return new aclprofStepInfo; }
 ACL_API void aclprofDestroyStepInfo(aclprofStepInfo* info) { delete info; }
 ACL_API int aclprofGetStepTimestamp(aclprofStepInfo*, int, void*) { return 0; }
 
-ACL_API uint64_t MsprofGetHashId(const char* text, size_t length) { return std::hash<std::string>()(std::string(text, length)); }
+ACL_API uint64_t MsprofGetHashId(const char* text, size_t length) {
+    return std::hash<std::string>()(std::string(text, length));
+}
 ACL_API int32_t MsprofRegisterCallback(uint32_t, void*) { return 0; }
 ACL_API int32_t MsprofReportAdditionalInfo(uint32_t, const void*, uint32_t) { return 0; }
 ACL_API int32_t MsprofReportApi(uint32_t, const void*) { return 0; }

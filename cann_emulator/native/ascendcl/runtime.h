@@ -10,9 +10,9 @@
 namespace emu {
 
 // ---- errors.cpp
-int last_error_code();   // what the calling thread's last fail() returned
+int last_error_code();  // what the calling thread's last fail() returned
 
-// ---- devices.cpp
+// ---- soc.cpp
 struct Soc {
     const char* name;
     int cube_cores;
@@ -21,7 +21,11 @@ struct Soc {
     int64_t ub_bytes;
     int npu_arch;
 };
-const Soc& soc();
+const Soc* wanted_soc();  // null where CANN_EMULATOR_SOC names none; device_ready() reports that
+const Soc& soc();         // the wanted one, else the default: callers always have one
+std::string soc_names();
+
+// ---- devices.cpp
 // 0, or the error that every use of a device meets: a forked child, a setting that cannot be understood.
 int device_ready();
 // This process is a fork of one that had used CANN; refuse_fork() is the error for that.
@@ -32,8 +36,8 @@ int need_device(int* device);
 int check_device(int device);
 
 // ---- memory.cpp
-size_t hbm_limit();   // 0: CANN_EMULATOR_HBM_GB is no size
-int charge(int device, size_t bytes, const char* what);   // 0, or 207001 with the sums in the message
+size_t hbm_limit();                                      // 0: CANN_EMULATOR_HBM_GB is no size
+int charge(int device, size_t bytes, const char* what);  // 0, or 207001 with the sums in the message
 void refund(int device, size_t bytes);
 size_t hbm_used(int device);
 size_t hbm_peak(int device);
@@ -48,10 +52,10 @@ bool find_block(const void* address, uintptr_t* begin, size_t* bytes, int* devic
 
 // ---- streams.cpp
 struct Stream;
-Stream* find_stream(void* handle);   // null, with the thread's error set, for a handle that is not a live stream
-int drain_all(int device, int64_t timeout_ms);   // every stream of the device; -1: without limit
+Stream* find_stream(void* handle);  // null, with the thread's error set, for a handle that is not a live stream
+int drain_all(int device, int64_t timeout_ms);  // every stream of the device; -1: without limit
 
 // ---- counters.cpp
-void start_counters();   // on first use of a device
+void start_counters();  // on first use of a device
 
 }  // namespace emu

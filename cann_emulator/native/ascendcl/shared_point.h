@@ -15,10 +15,10 @@ public:
     static std::shared_ptr<SharedPoint> open(const std::string& name);  // likewise
     ~SharedPoint();
 
-    std::string name() const;                       // by which another process opens it
+    std::string name() const;                        // by which another process opens it
     void record(const std::vector<FencePtr>& open);  // the event is reached when these are done
     bool reached() const;
-    FencePtr fence();   // done when the event, as recorded last, is reached; failed when its process ended before
+    FencePtr fence();  // done when the event, as recorded last, is reached; failed when its process ended before
 
 private:
     struct Page {

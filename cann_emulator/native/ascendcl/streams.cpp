@@ -14,7 +14,7 @@ constexpr int streams_of_device = 1984;
 struct Stream {
     std::mutex mutex;
     std::vector<FencePtr> fences;
-    std::atomic<int> open{0};    // fences.size(), readable without the lock
+    std::atomic<int> open{0};  // fences.size(), readable without the lock
     std::atomic<bool> live{false};
     int device = 0;
     int id = 0;
@@ -26,7 +26,7 @@ struct Stream {
 namespace {
 struct Pool {
     std::mutex mutex;
-    std::unique_ptr<Stream[]> slots;   // [0] is the default stream
+    std::unique_ptr<Stream[]> slots;  // [0] is the default stream
     std::vector<int> unused;
     int made = 1;
 };
@@ -62,9 +62,10 @@ int create_stream(void** handle, uint32_t priority, uint32_t flags) {
     } else if (pool.made <= streams_of_device) {
         slot = pool.made++;
     } else {
-        return fail(ACL_ERROR_RT_NO_STREAM_RESOURCE,
-                    "EE9999: device %d has no free stream: all %d are in use. Destroy streams, or capture fewer graphs.",
-                    device, streams_of_device);
+        return fail(
+            ACL_ERROR_RT_NO_STREAM_RESOURCE,
+            "EE9999: device %d has no free stream: all %d are in use. Destroy streams, or capture fewer graphs.",
+            device, streams_of_device);
     }
     Stream& stream = pool.slots[slot];
     stream.priority = priority;
@@ -79,11 +80,14 @@ int collect(Stream& stream) {
     std::lock_guard<std::mutex> lock(stream.mutex);
     int status = 0;
     auto& fences = stream.fences;
-    fences.erase(std::remove_if(fences.begin(), fences.end(), [&](const FencePtr& fence) {
-        if (!fence->done()) return false;
-        if (!status && fence->status()) status = fail_text(fence->status(), fence->message());
-        return true;
-    }), fences.end());
+    fences.erase(std::remove_if(fences.begin(), fences.end(),
+                                [&](const FencePtr& fence) {
+                                    if (!fence->done()) return false;
+                                    if (!status && fence->status())
+                                        status = fail_text(fence->status(), fence->message());
+                                    return true;
+                                }),
+                 fences.end());
     stream.open = static_cast<int>(fences.size());
     return status;
 }
@@ -126,7 +130,8 @@ void each_stream(int device, Visit&& visit) {
 }
 
 int bad_stream(const void* handle) {
-    return fail(ACL_ERROR_RT_STREAM_CONTEXT, "EE1001: %p is not a live stream: it was destroyed, or never created.", handle);
+    return fail(ACL_ERROR_RT_STREAM_CONTEXT, "EE1001: %p is not a live stream: it was destroyed, or never created.",
+                handle);
 }
 }  // namespace
 
@@ -158,9 +163,9 @@ void stream_add_fence(void* handle, FencePtr fence) {
     std::lock_guard<std::mutex> lock(stream->mutex);
     // A stream that only carries collectives is hardly ever drained: what is done must not pile up.
     auto& fences = stream->fences;
-    fences.erase(std::remove_if(fences.begin(), fences.end(), [](const FencePtr& each) {
-        return each->done() && !each->status();
-    }), fences.end());
+    fences.erase(std::remove_if(fences.begin(), fences.end(),
+                                [](const FencePtr& each) { return each->done() && !each->status(); }),
+                 fences.end());
     fences.push_back(std::move(fence));
     stream->open = static_cast<int>(fences.size());
 }
@@ -204,8 +209,8 @@ int drain_all(int device, int64_t timeout_ms) {
 using namespace emu;
 
 // Looks up a handle, or leaves the function with the error.
-#define FIND_STREAM(stream, handle)              \
-    Stream* const stream = find_stream(handle);  \
+#define FIND_STREAM(stream, handle)             \
+    Stream* const stream = find_stream(handle); \
     if (!stream) return last_error_code()
 
 ACL_API int aclrtCreateStream(void** handle) { return create_stream(handle, 0, 0); }
@@ -274,7 +279,7 @@ ACL_API int aclrtSetStreamAttribute(void* handle, int attribute, const void* val
 
 ACL_API int aclrtSetStreamFailureMode(void* handle, uint64_t) {
     FIND_STREAM(stream, handle);
-    (void)stream;   // a failed launch is reported by the call itself: both modes behave alike
+    (void)stream;  // a failed launch is reported by the call itself: both modes behave alike
     return 0;
 }
 

@@ -7,14 +7,16 @@
 namespace emu {
 namespace {
 std::mutex mutex;
-std::map<int, int64_t> parameters;           // aclSysParamOpt
-std::map<std::pair<int, int>, uint32_t> device_cores;     // (device, aclrtDevResLimitType)
-std::map<std::pair<void*, int>, uint32_t> stream_cores;   // (stream, aclrtDevResLimitType)
+std::map<int, int64_t> parameters;                       // aclSysParamOpt
+std::map<std::pair<int, int>, uint32_t> device_cores;    // (device, aclrtDevResLimitType)
+std::map<std::pair<void*, int>, uint32_t> stream_cores;  // (stream, aclrtDevResLimitType)
 thread_local void* limiting_stream = nullptr;
 
 constexpr const char* version = "9.0.0";
 
-uint32_t all_cores(int type) { return static_cast<uint32_t>(type == ACL_RT_DEV_RES_CUBE_CORE ? soc().cube_cores : soc().vector_cores); }
+uint32_t all_cores(int type) {
+    return static_cast<uint32_t>(type == ACL_RT_DEV_RES_CUBE_CORE ? soc().cube_cores : soc().vector_cores);
+}
 
 int check_cores(int type, uint32_t value) {
     if (type != ACL_RT_DEV_RES_CUBE_CORE && type != ACL_RT_DEV_RES_VECTOR_CORE) {
@@ -122,7 +124,7 @@ ACL_API int aclGetCannAttribute(int attribute, int32_t* value) {
     switch (attribute) {
         case ACL_CANN_ATTR_INF_NAN:
         case ACL_CANN_ATTR_BF16: *value = soc().npu_arch >= 2200 ? 1 : 0; return 0;
-        case ACL_CANN_ATTR_JIT_COMPILE: *value = 1; return 0;   // operators run without being compiled first
+        case ACL_CANN_ATTR_JIT_COMPILE: *value = 1; return 0;  // operators run without being compiled first
     }
     return fail(ACL_ERROR_INVALID_PARAM, "aclGetCannAttribute: unknown attribute %d.", attribute);
 }

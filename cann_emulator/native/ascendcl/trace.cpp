@@ -20,12 +20,12 @@ namespace {
 struct Trace {
     std::mutex mutex;
     int fd = -1;
-    off_t end = 0;   // where the closing bracket is
+    off_t end = 0;  // where the closing bracket is
     bool empty = true;
     std::string pending;
     int64_t next_flush = 0;
     pid_t owner = 0;
-    std::set<int> rows;   // device and stream of every row that has been given its name
+    std::set<int> rows;  // device and stream of every row that has been given its name
 };
 
 Trace& trace() {
@@ -67,8 +67,10 @@ void open_file(Trace& state) {
     state.owner = getpid();
     state.fd = open_own(path);
     if (state.fd < 0) state.fd = open_own(with_pid(path));
-    if (state.fd < 0) std::fprintf(stderr, "cann_emulator: cannot write the trace %s\n", path.c_str());
-    else if (pwrite(state.fd, "[\n]\n", 4, 0) == 4) state.end = 2;
+    if (state.fd < 0)
+        std::fprintf(stderr, "cann_emulator: cannot write the trace %s\n", path.c_str());
+    else if (pwrite(state.fd, "[\n]\n", 4, 0) == 4)
+        state.end = 2;
 }
 
 void flush(Trace& state) {
@@ -95,15 +97,18 @@ void add(Trace& state, const char* format, ...) {
 
 bool trace_wanted() { return setting() != nullptr; }
 
-void trace_add(const char* name, const char* kind, int device, int stream, int64_t start_ns, int64_t end_ns, int64_t bytes) {
+void trace_add(const char* name, const char* kind, int device, int stream, int64_t start_ns, int64_t end_ns,
+               int64_t bytes) {
     constexpr int streams_of_device = 10000;
     auto& state = trace();
     std::lock_guard<std::mutex> lock(state.mutex);
     if (!state.owner) open_file(state);
-    if (state.owner != getpid()) return;   // the file belongs to the process this one was forked from
+    if (state.owner != getpid()) return;  // the file belongs to the process this one was forked from
     const int row = device * streams_of_device + stream;
     if (state.rows.insert(row).second) {
-        add(state, "{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"args\": {\"name\": \"device %d stream %d\"}}",
+        add(state,
+            "{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"args\": {\"name\": \"device %d "
+            "stream %d\"}}",
             getpid(), row, device, stream);
     }
     add(state,

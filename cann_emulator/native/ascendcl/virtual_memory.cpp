@@ -16,15 +16,15 @@ struct Physical {
     int fd;
     size_t bytes;
     int device;
-    size_t charged;   // 0 for memory imported from another process, which has paid for it
-    int references;   // the handle itself and every mapping of it
+    size_t charged;  // 0 for memory imported from another process, which has paid for it
+    int references;  // the handle itself and every mapping of it
 };
 
 struct Virtual {
     std::mutex mutex;
     std::map<uintptr_t, size_t> reserved;
     std::map<uintptr_t, Physical*> mapped;
-    std::set<Physical*> handles;   // not freed by their owner
+    std::set<Physical*> handles;  // not freed by their owner
 };
 
 Virtual& state() {
@@ -56,7 +56,7 @@ struct aclrtPhysicalMemProp {
 
 // torch_npu tries this out before it sets a device.
 ACL_API int aclrtReserveMemAddress(void** pointer, size_t size, size_t alignment, void* wanted, uint64_t) {
-    (void)alignment;   // a range always begins on a 2 MiB boundary, CANN's own granularity
+    (void)alignment;  // a range always begins on a 2 MiB boundary, CANN's own granularity
     constexpr size_t unit = 2 << 20;
     void* mapped = mmap(wanted, size + unit, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapped == MAP_FAILED) {
@@ -80,8 +80,8 @@ ACL_API int aclrtReleaseMemAddress(void* pointer) {
     }
     const auto inside = state().mapped.lower_bound(range->first);
     if (inside != state().mapped.end() && inside->first < range->first + range->second) {
-        return fail(ACL_ERROR_RT_PARAM_INVALID, "EE1001: aclrtReleaseMemAddress(%p): memory is still mapped at %#lx.", pointer,
-                    inside->first);
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "EE1001: aclrtReleaseMemAddress(%p): memory is still mapped at %#lx.",
+                    pointer, inside->first);
     }
     munmap(pointer, range->second);
     state().reserved.erase(range);
@@ -92,7 +92,8 @@ ACL_API int aclrtMallocPhysical(void** handle, size_t size, const aclrtPhysicalM
     int device = -1;
     if (const int error = need_device(&device)) return error;
     const bool host = property && property->location_type == ACL_MEM_LOCATION_TYPE_HOST;
-    if (host) device = -1;
+    if (host)
+        device = -1;
     else if (property && property->location_type == ACL_MEM_LOCATION_TYPE_DEVICE) {
         device = static_cast<int>(property->location_id);
         if (const int error = check_device(device)) return error;
@@ -104,7 +105,8 @@ ACL_API int aclrtMallocPhysical(void** handle, size_t size, const aclrtPhysicalM
     if (fd < 0 || ftruncate(fd, static_cast<off_t>(size)) != 0) {
         if (fd >= 0) close(fd);
         if (!host) refund(device, size);
-        return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "EL0004: no file for %zu bytes of memory: %s.", size, std::strerror(errno));
+        return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "EL0004: no file for %zu bytes of memory: %s.", size,
+                    std::strerror(errno));
     }
     auto* physical = new Physical{fd, size, device, host ? 0 : size, 1};
     std::lock_guard<std::mutex> lock(state().mutex);
@@ -128,11 +130,12 @@ ACL_API int aclrtMapMem(void* pointer, size_t size, size_t offset, void* handle,
     const auto address = reinterpret_cast<uintptr_t>(pointer);
     auto range = state().reserved.upper_bound(address);
     if (range == state().reserved.begin() || address + size > (--range)->first + range->second) {
-        return fail(ACL_ERROR_RT_PARAM_INVALID, "EE1001: aclrtMapMem(%p, %zu): not inside one reserved range.", pointer, size);
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "EE1001: aclrtMapMem(%p, %zu): not inside one reserved range.", pointer,
+                    size);
     }
     if (offset + size > physical->bytes) {
-        return fail(ACL_ERROR_RT_PARAM_INVALID, "EE1001: aclrtMapMem: %zu bytes at %zu of a memory of %zu bytes.", size, offset,
-                    physical->bytes);
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "EE1001: aclrtMapMem: %zu bytes at %zu of a memory of %zu bytes.", size,
+                    offset, physical->bytes);
     }
     if (mmap(pointer, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, physical->fd, static_cast<off_t>(offset)) ==
         MAP_FAILED) {
@@ -169,13 +172,16 @@ ACL_API int aclrtMemExportToShareableHandle(void* handle, int, uint64_t, uint64_
 
 ACL_API int aclrtMemImportFromShareableHandle(uint64_t shareable, int32_t device, void** handle) {
     if (const int error = check_device(device)) return error;
-    const std::string path = "/proc/" + std::to_string(shareable >> 32) + "/fd/" + std::to_string(shareable & 0xffffffff);
+    const std::string path =
+        "/proc/" + std::to_string(shareable >> 32) + "/fd/" + std::to_string(shareable & 0xffffffff);
     const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
     const off_t bytes = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
     if (bytes <= 0) {
         if (fd >= 0) close(fd);
-        return fail(ACL_ERROR_RT_INVALID_HANDLE, "EE1001: shareable handle %#lx: the process that exported it has ended or "
-                    "freed the memory.", shareable);
+        return fail(ACL_ERROR_RT_INVALID_HANDLE,
+                    "EE1001: shareable handle %#lx: the process that exported it has ended or "
+                    "freed the memory.",
+                    shareable);
     }
     auto* physical = new Physical{fd, static_cast<size_t>(bytes), device, 0, 1};
     std::lock_guard<std::mutex> lock(state().mutex);

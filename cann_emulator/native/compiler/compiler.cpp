@@ -47,19 +47,20 @@ ACL_API int aclGetCompileopt(int option, char* value, size_t length) {
     std::lock_guard<std::mutex> lock(mutex);
     const std::string& text = options()[option];
     if (!value || length < text.size() + 1) {
-        return emu::fail(ACL_ERROR_INVALID_PARAM, "aclGetCompileopt: %zu bytes for a value of %zu.", length, text.size() + 1);
+        return emu::fail(ACL_ERROR_INVALID_PARAM, "aclGetCompileopt: %zu bytes for a value of %zu.", length,
+                         text.size() + 1);
     }
     std::memcpy(value, text.c_str(), text.size() + 1);
     return 0;
 }
 
-ACL_API int aclopCompileAndExecute(const char* type, int, const void* const*, const void* const*, int, const void* const*,
-                                   void* const*, const void*, int, int, const char*, void*) {
+ACL_API int aclopCompileAndExecute(const char* type, int, const void* const*, const void* const*, int,
+                                   const void* const*, void* const*, const void*, int, int, const char*, void*) {
     return refuse_named("aclopCompileAndExecute", type);
 }
 
-ACL_API int aclopCompileAndExecuteV2(const char* type, int, void**, void**, int, void**, void**, void*, int, int, const char*,
-                                     void*) {
+ACL_API int aclopCompileAndExecuteV2(const char* type, int, void**, void**, int, void**, void**, void*, int, int,
+                                     const char*, void*) {
     return refuse_named("aclopCompileAndExecuteV2", type);
 }
 
@@ -68,7 +69,7 @@ ACL_API int aclDestroyGraphDumpOpt(const void* option) {
     delete static_cast<const int*>(option);
     return 0;
 }
-ACL_API int aclGenGraphAndDumpForOp(const char* type, int, const void* const*, const void* const*, int, const void* const*,
-                                    void* const*, const void*, int, const char*, const void*) {
+ACL_API int aclGenGraphAndDumpForOp(const char* type, int, const void* const*, const void* const*, int,
+                                    const void* const*, void* const*, const void*, int, const char*, const void*) {
     return refuse_named("aclGenGraphAndDumpForOp", type);
 }

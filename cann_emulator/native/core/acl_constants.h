@@ -67,7 +67,11 @@ enum aclrtDevAttr : int {
     ACL_DEV_ATTR_PHY_CHIP_ID = 402,
     ACL_DEV_ATTR_NPU_ARCH = 601,
 };
-enum aclSysParamOpt : int { ACL_OPT_DETERMINISTIC = 0, ACL_OPT_ENABLE_DEBUG_KERNEL = 1, ACL_OPT_STRONG_CONSISTENCY = 2 };
+enum aclSysParamOpt : int {
+    ACL_OPT_DETERMINISTIC = 0,
+    ACL_OPT_ENABLE_DEBUG_KERNEL = 1,
+    ACL_OPT_STRONG_CONSISTENCY = 2
+};
 enum aclrtStreamWaitFlag : unsigned {
     ACL_STREAM_WAIT_VALUE_GEQ = 0,
     ACL_STREAM_WAIT_VALUE_EQ = 1,
