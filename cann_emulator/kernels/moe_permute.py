@@ -120,31 +120,32 @@ def token_permute_with_routing_map_grad(
         deliver(dprobs, result)
 
 
+def _rows_of(
+    indices: torch.Tensor, routing_map: torch.Tensor | None, drop_and_pad: bool, count: int
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """(token, expert) of every permuted row; the expert is None where every expert has the same number of rows."""
+    if drop_and_pad:
+        return indices.long(), None
+    if routing_map is not None:
+        experts, tokens = _pairs(routing_map)
+        return tokens, experts
+    tokens = torch.empty(indices.numel(), dtype=torch.long)
+    tokens[indices.long()] = torch.arange(indices.numel()) // (indices.numel() // count)
+    return tokens, None
+
+
 @kernel("aclnnMoeTokenUnpermuteWithRoutingMap")
 def token_unpermute_with_routing_map(
     permuted, sorted_indices, routing_map, probs, drop_and_pad, restore_shape, out, out_index, token_of_row,
     permuted_probs,
 ):  # fmt: skip
     rows = wide(permuted)
-    if drop_and_pad:
-        tokens = sorted_indices.long()
-        experts = None
-        if probs is not None:
-            experts = torch.arange(probs.shape[1]).repeat_interleave(tokens.numel() // probs.shape[1])
-        out_index.copy_(torch.argsort(tokens, stable=True))
-    else:
-        tokens = torch.empty(sorted_indices.numel(), dtype=torch.long)
-        if routing_map is not None:
-            experts, tokens = _pairs(routing_map)
-        else:
-            choices = sorted_indices.numel() // restore_shape[0]
-            tokens[sorted_indices.long()] = torch.arange(sorted_indices.numel()) // choices
-            experts = None
-        out_index.copy_(sorted_indices)
+    tokens, experts = _rows_of(sorted_indices, routing_map, drop_and_pad, restore_shape[0])
+    out_index.copy_(torch.argsort(tokens, stable=True) if drop_and_pad else sorted_indices)
     token_of_row.copy_(tokens)
     if probs is not None:
         if experts is None:
-            refuse(161002, "probsOptional needs routingMapOptional")
+            experts = torch.arange(probs.shape[1]).repeat_interleave(tokens.numel() // probs.shape[1])
         chosen = probs[tokens, experts]
         permuted_probs.copy_(chosen)
         rows = rows * wide(chosen).unsqueeze(-1)
@@ -156,15 +157,13 @@ def token_unpermute_with_routing_map_grad(
     grad, out_index, token_of_row, routing_map, permuted, probs, drop_and_pad, restore_shape, dpermuted, dprobs
 ):
     grad, permuted, probs = wide_all(grad, permuted, probs)
-    tokens = token_of_row.long()
+    tokens, experts = _rows_of(token_of_row if drop_and_pad else out_index, routing_map, drop_and_pad, restore_shape[0])
     spread = grad[tokens]
     if probs is None:
         deliver(dpermuted, spread)
         return
-    if drop_and_pad:
+    if experts is None:
         experts = torch.arange(probs.shape[1]).repeat_interleave(tokens.numel() // probs.shape[1])
-    else:
-        experts, _ = _pairs(routing_map)
     deliver(dpermuted, spread * probs[tokens, experts].unsqueeze(-1))
     if dprobs is not None:
         result = torch.zeros(probs.shape)
