@@ -162,6 +162,15 @@ void deliver(const at::Tensor& result, const at::Tensor& output, const Operator&
     output.copy_(result.sizes() == output.sizes() ? result : result.reshape(output.sizes()));
 }
 
+// ATen lays an output out anew if its shape is not the result's; the caller would then look for the result elsewhere.
+void check_layout(const at::Tensor& written, const aclTensor& output, const Operator& op) {
+    const auto rank = static_cast<size_t>(output.rank);
+    TORCH_CHECK(written.numel() == 0 || (written.sizes() == at::IntArrayRef(output.dims, rank) &&
+                                         written.strides() == at::IntArrayRef(output.strides, rank)),
+                op.name, ": the result has shape ", written.sizes(), ", the output tensor has ",
+                at::IntArrayRef(output.dims, rank), " and strides ", at::IntArrayRef(output.strides, rank));
+}
+
 }  // namespace
 
 bool has_row(int op) { return rows()[static_cast<size_t>(op)] != nullptr; }
@@ -226,8 +235,16 @@ void run_row(int op, const Slot* slots) {
     }
     row.op.callBoxed(stack);
     for (const auto& [half, wide] : rounded) half.copy_(wide);
-    if (row.outputs.empty()) return;
     const Operator& facts = operator_at(op);
+    if (row.outputs.empty()) {
+        size_t i = 0;
+        for (const Step& step : row.steps) {
+            if (!step.written || !step.tensor || i >= stack.size()) continue;
+            const at::Tensor& written = stack[i++].toTensor();
+            if (!row.compute_in_fp32) check_layout(written, *object<aclTensor>(slots[step.source]), facts);
+        }
+        return;
+    }
     if (stack.size() == 1 && stack[0].isTensorList()) {  // a list of results for a list of outputs
         const auto results = stack[0].toTensorVector();
         const auto& outputs = object<aclTensorList>(slots[row.outputs[0]])->tensors;
