@@ -1,8 +1,10 @@
 """The operators of PyTorch's database, by name, and the dtypes they are run in."""
 
+import tomllib
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,6 +17,30 @@ DTYPES = {
 
 # Their result is whatever was in memory: shape, dtype and device are compared.
 UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
+
+
+class Deviation(NamedTuple):
+    """What deviations.toml says of an operator."""
+
+    results: frozenset[int] = frozenset()
+    gradients: frozenset[int] = frozenset()
+    error: str = "(?!)"  # matches nothing
+
+
+@cache
+def deviations() -> dict[str, Deviation]:
+    """By operator."""
+    found: dict[str, Deviation] = {}
+    table = tomllib.loads((Path(__file__).parent / "deviations.toml").read_text())
+    for entry in table.values():
+        for name in entry["operators"]:
+            had = found.get(name, Deviation())
+            found[name] = Deviation(
+                had.results | frozenset(entry.get("results", ())),
+                had.gradients | frozenset(entry.get("gradients", ())),
+                entry.get("error", had.error),
+            )
+    return found
 
 
 @cache

@@ -147,6 +147,7 @@ def _explain(results: list[dict[str, Any]]) -> None:
         samples = ", ".join(f"{count} {verdict}" for verdict, count in result["samples"].items())
         print(f"\n{result['op']} {result['dtype']}: {samples or 'the CPU refuses every sample'}")
         _list("kernels", result["kernels"])
+        _list("in another form", [f"{form} ({count})" for form, count in result["variants"].items()])
         _list("ATen calls", [name if has else f"{name} (no kernel)" for name, has in result["calls"].items()])
         for failure in result["failures"]:
             print(f"  {failure['verdict']}, sample {failure['sample']}, {failure['stage']}:")

@@ -1,7 +1,9 @@
 """Runs one (operator, dtype): every sample forward and backward, from strided inputs, in place and into `out=`."""
 
 import random
+import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,8 +12,8 @@ import numpy
 import torch
 
 from conformance import launches, registered
-from conformance.catalog import DTYPES, UNINITIALISED, differentiable, operators
-from conformance.values import copy_to, differences, map_sample, tensors_of, to_device, to_float32
+from conformance.catalog import DTYPES, UNINITIALISED, Deviation, deviations, differentiable, operators
+from conformance.values import WIDER, copy_to, differences, map_sample, tensors_of, to_device, widen
 from conformance.verdicts import Verdict, of_error
 
 CALLS_FROM = 3  # samples whose ATen calls are recorded
@@ -36,7 +38,9 @@ class Probe:
         self.backward = differentiable(self.op, self.dtype)
         self.seed = zlib.crc32(name.encode())
         self.uninitialised = name in UNINITIALISED
-        self.calls: set[str] = set()
+        self.deviation = deviations().get(name, Deviation()) if device != "cpu" else Deviation()
+        self.calls: set[str] = set()  # ATen overloads that were reached
+        self.variants: Counter[str] = Counter()  # what the same call in another form met
 
     def samples(self, limit: int | None = None) -> Iterator[Callable[[], Outcome | None]]:
         """One callable for each of the database's samples: its outcome, or None where it says nothing."""
@@ -59,14 +63,26 @@ class Probe:
         before = launches.computing_launches()
         compare = _Comparison(self, sample, expected, drawn)
         for stage, check in (("forward", compare.forward), ("backward", compare.backward)):
-            if outcome := _attempt(index, stage, check):
+            if outcome := self._attempt(index, stage, check):
                 return outcome
         kernels = launches.computing_launches() - before
         for stage, check in (("strided", compare.strided), ("in place", compare.in_place), ("out=", compare.out)):
             # What these refuse or lack is no fault of the call that was looked at; a wrong result is.
-            if (outcome := _attempt(index, stage, check)) and outcome.verdict is Verdict.WRONG:
-                return outcome
+            if outcome := self._attempt(index, stage, check):
+                if outcome.verdict is Verdict.WRONG:
+                    return outcome
+                self.variants[f"{stage} {outcome.verdict}"] += 1
         return Outcome(index, Verdict.PASSES if kernels else Verdict.NO_KERNEL)
+
+    def _attempt(self, index: int, stage: str, check: Callable[[], list[str]]) -> Outcome | None:
+        """None if the check finds nothing."""
+        try:
+            problems = check()
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}"
+            expected = re.search(self.deviation.error, message)
+            return Outcome(index, Verdict.REFUSED if expected else of_error(message), stage, message)
+        return Outcome(index, Verdict.WRONG, stage, "; ".join(problems)) if problems else None
 
     def seed_all(self, offset: int = 0) -> torch.Tensor:
         """Every generator that a sample or an operator may draw from; the state of the CPU's."""
@@ -78,16 +94,6 @@ class Probe:
         random.seed(seed)
         numpy.random.seed(seed % 2**32)
         return torch.get_rng_state()
-
-
-def _attempt(index: int, stage: str, check: Callable[[], list[str]]) -> Outcome | None:
-    """None if the check finds nothing."""
-    try:
-        problems = check()
-    except Exception as error:
-        message = f"{type(error).__name__}: {error}"
-        return Outcome(index, of_error(message), stage, message)
-    return Outcome(index, Verdict.WRONG, stage, "; ".join(problems)) if problems else None
 
 
 class _Run:
@@ -126,15 +132,22 @@ class _Comparison:
         self.values = not drawn and not probe.uninitialised
         self.actual: _Run
 
-    def differences(self, actual: Any, expected: Any, truth: Callable[[_Run], Any], sample: Any = None) -> list[str]:
-        """Against the CPU; where that differs in bfloat16, against what `truth` takes from the same call in float32."""
-        facts = {"dtype": self.probe.dtype, "values": self.values, "device": self.probe.device}
+    def differences(
+        self, actual: Any, expected: Any, truth: Callable[[_Run], Any], sample: Any = None, part: str = "results"
+    ) -> list[str]:
+        """Against the CPU; where that differs, also against what `truth` takes from the same call in a wider dtype."""
+        facts = {
+            "dtype": self.probe.dtype,
+            "values": self.values,
+            "device": self.probe.device,
+            "skip": getattr(self.probe.deviation, part),
+        }
         problems = differences(actual, expected, None, **facts)
-        if not problems or not self.values or self.probe.dtype is not torch.bfloat16:
+        if not problems or not self.values or self.probe.dtype not in WIDER:
             return problems
         try:
-            best = truth(_Run(self.probe, sample or self.sample, "cpu", to_float32))
-        except Exception:  # not everything that takes bfloat16 takes float32
+            best = truth(_Run(self.probe, sample or self.sample, "cpu", widen(self.probe.dtype)))
+        except Exception:  # not everything that takes a dtype takes the wider one
             return problems
         return differences(actual, expected, best, **facts)
 
@@ -164,7 +177,7 @@ class _Comparison:
             expected = self.expected.gradients()
         except Exception:
             return []  # the CPU has no derivative for this sample
-        return self.differences(self.actual.gradients(), expected, lambda run: run.gradients())
+        return self.differences(self.actual.gradients(), expected, lambda run: run.gradients(), part="gradients")
 
     def strided(self) -> list[str]:
         """Non-contiguous inputs."""
@@ -191,13 +204,14 @@ class _Comparison:
             first = copy_to(first.detach(), device)
             self.probe.seed_all()
             with torch.no_grad():
-                return [variant(first, *args, **kwargs) is first, first]
+                returned = variant(first, *args, **kwargs)
+            return [first, returned is first]
 
         try:
             expected = run("cpu")
         except Exception:
             return []
-        return self.differences(run(self.probe.device), expected, lambda run: [True, run.result])
+        return self.differences(run(self.probe.device), expected, lambda run: [run.result, True])
 
     def out(self) -> list[str]:
         """Into tensors that the caller gives: they are written, and returned."""
@@ -211,13 +225,13 @@ class _Comparison:
             self.probe.seed_all()
             with torch.no_grad():
                 returned = self.probe.op(first, *args, **kwargs, out=given[0] if len(given) == 1 else tuple(given))
-            return [[r is g for r, g in zip(tensors_of(returned), given, strict=True)], given]
+            return [given, [r is g for r, g in zip(tensors_of(returned), given, strict=True)]]
 
         try:
             expected = run("cpu")
         except Exception:
             return []
-        return self.differences(run(self.probe.device), expected, lambda run: [expected[0], tensors_of(run.result)])
+        return self.differences(run(self.probe.device), expected, lambda run: [tensors_of(run.result), expected[1]])
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -59,9 +59,19 @@ def calls_of(call: Callable[[], Any]) -> set[str]:
 
 def computing(calls: set[str]) -> dict[str, bool]:
     """Overload -> whether torch_npu registers a kernel for it, plumbing left out."""
-    key = "PrivateUse1"
-    return {
-        name: torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
-        for name in sorted(calls)
-        if name.split(".")[0] not in PLUMBING
-    }
+    return {name: has_kernel(name) for name in sorted(calls) if name.split(".")[0] not in PLUMBING}
+
+
+def has_kernel(name: str) -> bool:
+    """Whether the NPU has a kernel for the overload, or for the `out=` form that it is computed through."""
+    if torch._C._dispatch_has_kernel_for_dispatch_key(name, "PrivateUse1"):
+        return True
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeExplicitAutogradNonFunctional"):
+        return False
+    base = name.split(".")[0]
+    namespace, operator = base.split("::")
+    overloads = getattr(getattr(torch.ops, namespace), operator).overloads()
+    return any(
+        "out" in overload and torch._C._dispatch_has_kernel_for_dispatch_key(f"{base}.{overload}", "PrivateUse1")
+        for overload in overloads
+    )

@@ -82,11 +82,12 @@ def summary_lines(figures: dict[str, Any]) -> list[str]:
     for verdict in BEST_FIRST:
         counts = [figures[key][verdict] for key in ("registered_by_verdict", "all_by_verdict", "cases_by_verdict")]
         lines.append(f"{verdict:16} {counts[0]:10} {counts[1]:6} {counts[2]:12}")
-    share, taken = figures["share"], figures["share_in_dtypes_taken"]
+    registered, passes = figures["registered"], figures["passes"]
+    share, taken, target = (figures[key] for key in ("share", "share_in_dtypes_taken", "target"))
     lines += [
         "",
-        f"Of {figures['registered']} operators that torch_npu registers, {figures['passes']} pass on NPU kernels in every dtype:",
-        f"{share:.1%} (target {figures['target']:.0%}); in every dtype that they take: {taken:.1%}.",
+        f"torch_npu registers a kernel for {registered} operators. Of these, {passes} pass on NPU kernels in",
+        f"every dtype: {share:.1%} (target {target:.0%}); in every dtype that they take: {taken:.1%}.",
     ]
     return lines
 

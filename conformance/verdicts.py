@@ -29,11 +29,15 @@ def worst(verdicts: set[Verdict]) -> Verdict:
 # torch_npu's own codes: ERR01xxx are its operators' checks, ERR00100 is a CANN call that failed, whose code follows.
 _ERRORS = [
     (r"error code is 561003", Verdict.NOT_IMPLEMENTED),
+    # An operator of the older interface (aclopCompileAndExecute), which the emulator does not offer.
+    (r"OpParamMaker\.cpp:\d+ OPS function error: \w+, error code is 207000", Verdict.NOT_IMPLEMENTED),
     (r"TORCH_NPU_FALLBACK_CPU_DISABLE=1", Verdict.FALLBACK),
     (r"error code is 161002", Verdict.REFUSED),
     (r"ERR0[01]00[1-37] (OPS|PTA)", Verdict.REFUSED),
     (r"is not currently supported on the NPU backend", Verdict.REFUSED),
-    (r"Could not run '.*' (with arguments from|from) the '\w*PrivateUse1\w*' backend", Verdict.REFUSED),
+    (r"Could not run '.*' (with arguments from|from) the '\w*(npu|PrivateUse1)' backend", Verdict.REFUSED),
+    # Differentiable on the CPU, and declared otherwise by torch_npu.
+    (r"is not differentiable with respect to argument", Verdict.REFUSED),
 ]
 
 

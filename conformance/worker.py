@@ -71,6 +71,7 @@ def run_case(name: str, dtype: str, device: str, limit: int | None, log: _Log, s
         "skipped": skipped,
         "failures": failures,
         "seconds": round(time.monotonic() - start, 2),
+        "variants": dict(probe.variants),
         "kernels": sorted(launches.by_operator() - before),
         "calls": registered.computing(probe.calls),
         # torch_npu's warnings come once a process: the next case must be able to see them.
