@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from cann_emulator.kernels.precision import wide
+from cann_emulator.kernels.precision import deliver, wide
 from cann_emulator.kernels.registry import kernel, refuse
 
 _QR_MODES = {0: "reduced", 1: "complete", 2: "r"}
@@ -28,8 +28,8 @@ def svd(
         return
     u_found, s_found, vh_found = torch.linalg.svd(wide(input), full_matrices)
     sigma.copy_(s_found)
-    u.copy_(u_found)
-    v.copy_(vh_found.mH)
+    deliver(u, u_found)
+    deliver(v, vh_found.mH)
 
 
 @kernel("aclnnPdist")

@@ -218,7 +218,7 @@ def _torch_dtypes() -> dict:
     }
 
 
-def torch_dtype(acl_dtype: int):  # noqa: ANN201  (torch is imported only when a kernel runs)
+def torch_dtype(acl_dtype: int):  # unannotated: torch is imported only when a kernel runs
     """The torch dtype of an aclDataType number.
 
     Raises:
