@@ -166,7 +166,14 @@ void stream_add_fence(void* handle, FencePtr fence) {
     fences.erase(std::remove_if(fences.begin(), fences.end(),
                                 [](const FencePtr& each) { return each->done() && !each->status(); }),
                  fences.end());
-    fences.push_back(std::move(fence));
+    // Streams that wait for each other's events hand the same fences back and forth.
+    const auto same = std::find_if(fences.begin(), fences.end(), [&](const FencePtr& each) {
+        return each == fence || (fence->lane && each->lane == fence->lane);
+    });
+    if (same == fences.end())
+        fences.push_back(std::move(fence));
+    else if ((*same)->turn < fence->turn)
+        *same = std::move(fence);
     stream->open = static_cast<int>(fences.size());
 }
 

@@ -51,6 +51,10 @@ private:
 // Kernels and copies run at once in the calling thread; before that they wait for the stream's open fences.
 class EMU_API Fence {
 public:
+    // Fences of one lane (not 0) are completed in the order of their turns, and fail from the first that fails: of
+    // several on a stream only the last is kept.
+    explicit Fence(uint64_t lane = 0, uint64_t turn = 0) : lane(lane), turn(turn) {}
+    const uint64_t lane, turn;
     void complete(int status, std::string message = {});   // once; status is an aclError
     bool done() const { return done_.load(std::memory_order_acquire); }
     // Blocks (GIL given up) until done, or until `timeout_ms` passed (-1: for ever; then 107019 is returned).

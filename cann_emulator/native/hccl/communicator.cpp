@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <map>
@@ -41,6 +40,8 @@ Settings Settings::from_environment() {
 
 Communicator::Communicator(const RootId& root, uint32_t rank, int device, Settings settings)
     : root_(root), rank_(rank), device_(device), settings_(std::move(settings)), process_(getpid()) {
+    static std::atomic<uint64_t> lanes{0};
+    lane_ = ++lanes;
     if (settings_.name.empty())
         settings_.name = format("hccl_%d_%08llx", root.owner.pid, static_cast<unsigned long long>(root.key[0] >> 32));
 }
@@ -149,17 +150,12 @@ Communicator::~Communicator() {
 }
 
 HcclResult Communicator::enqueue(Operation operation) {
-    operation.fence = std::make_shared<emu::Fence>();
     operation.stream_id = emu::stream_id(operation.stream);
     {
         // One lock for both orders: on the stream and in the queue operations follow each other alike.
         std::lock_guard<std::mutex> lock(mutex_);
         operation.after = emu::stream_fences(operation.stream);
-        // What was on the stream before the operation that was enqueued last has been waited for by that one.
-        auto& after = operation.after;
-        const auto last = std::find(after.rbegin(), after.rend(), last_fence_);
-        after.erase(after.begin(), last.base());
-        last_fence_ = operation.fence;
+        operation.fence = std::make_shared<emu::Fence>(lane_, ++enqueued_);
         emu::stream_add_fence(operation.stream, operation.fence);
         queue_.push_back(std::move(operation));
     }
@@ -185,6 +181,7 @@ void Communicator::work() {
 void Communicator::execute(Operation& operation) {
     try {
         for (const auto& fence : operation.after) {
+            if (fence->lane == lane_) continue;   // came earlier in the queue
             while (!fence->done()) {
                 fence->wait(look_every_ms);
                 peers_->check();

@@ -66,7 +66,8 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<Operation> queue_;    // the first one is being executed
-    emu::FencePtr last_fence_;       // of the operation that was enqueued last
+    uint64_t lane_;                  // of its fences
+    uint64_t enqueued_ = 0;
     bool stopping_ = false;
     std::thread worker_;
 };
