@@ -1,7 +1,9 @@
 #include "rows.h"
 
+#include <ATen/ScalarOps.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include <memory>
 
@@ -22,6 +24,7 @@ struct Step {
     IValue literal;
     bool tensor;        // one tensor: what f32 and copying back are about
     bool written;       // ATen writes into it (out= or in place)
+    bool unread;        // it is only written (out=)
 };
 
 struct Row {
@@ -29,6 +32,7 @@ struct Row {
     std::vector<Step> steps;
     std::vector<int> outputs;
     bool compute_in_fp32;
+    bool cube;  // a matrix product: bf16 stays bf16 where the CPU multiplies it into fp32 sums, which is faster
 };
 
 std::vector<std::unique_ptr<Row>>& rows() {
@@ -54,6 +58,8 @@ IValue optional_tensor_list(Slot bits) {
 }
 
 IValue scalar_value(Slot bits) { return bits ? IValue(to_scalar(*object<aclScalar>(bits))) : IValue(); }
+// A number where ATen's general form takes a tensor: as in Python, it does not decide the result's dtype.
+IValue scalar_as_tensor(Slot bits) { return at::native::wrapped_scalar_tensor(to_scalar(*object<aclScalar>(bits))); }
 IValue scalar_list(Slot bits) {
     c10::impl::GenericList values(c10::NumberType::get());
     for (const aclScalar* scalar : object<aclScalarList>(bits)->scalars) values.push_back(IValue(to_scalar(*scalar)));
@@ -99,6 +105,7 @@ struct Conversion {
 // Everything that an aclnn argument can be turned into.
 constexpr Conversion kConversions[] = {
     {c10::TypeKind::TensorType, false, ArgKind::tensor, tensor_value},
+    {c10::TypeKind::TensorType, false, ArgKind::scalar, scalar_as_tensor},
     {c10::TypeKind::TensorType, true, ArgKind::tensor_list, tensor_list},
     {c10::TypeKind::NumberType, false, ArgKind::scalar, scalar_value},
     {c10::TypeKind::NumberType, false, ArgKind::integer, integer_as_number},
@@ -127,7 +134,7 @@ Converter converter(const c10::Argument& wanted, ArgKind given) {
     const bool list = type->kind() == c10::TypeKind::ListType;
     if (list) type = type->expectRef<c10::ListType>().getElementType();
     if (list && type->kind() == c10::TypeKind::OptionalType) return optional_tensor_list;
-    if (optional && !list && type->kind() == c10::TypeKind::TensorType) return optional_tensor;
+    if (optional && !list && type->kind() == c10::TypeKind::TensorType && given == ArgKind::tensor) return optional_tensor;
     auto kind = type->kind();
     if (kind == c10::TypeKind::SymIntType) kind = c10::TypeKind::IntType;
     if (kind == c10::TypeKind::LayoutType || kind == c10::TypeKind::MemoryFormatType) kind = c10::TypeKind::IntType;
@@ -176,10 +183,10 @@ void check_layout(const at::Tensor& written, const aclTensor& output, const Oper
 bool has_row(int op) { return rows()[static_cast<size_t>(op)] != nullptr; }
 
 void add_row(int op, const std::string& name, const std::string& overload, const std::vector<RowArgument>& arguments,
-             const std::vector<int>& outputs, bool compute_in_fp32) {
+             const std::vector<int>& outputs, bool compute_in_fp32, bool cube) {
     auto row = std::make_unique<Row>(Row{
         c10::Dispatcher::singleton().findSchemaOrThrow(("aten::" + name).c_str(), overload.c_str()), {}, outputs,
-        compute_in_fp32});
+        compute_in_fp32, cube});
     const auto& wanted = row->op.schema().arguments();
     const Operator& facts = operator_at(op);
     size_t used = 0;
@@ -190,7 +197,8 @@ void add_row(int op, const std::string& name, const std::string& overload, const
             if (arguments[k].keyword.empty() ? k == i : arguments[k].keyword == argument.name()) given = &arguments[k];
         }
         const auto* alias = argument.alias_info();
-        Step step{-1, nullptr, {}, false, alias && alias->isWrite()};
+        const bool written = alias && alias->isWrite();
+        Step step{-1, nullptr, {}, false, written, written && argument.kwarg_only()};
         if (given && given->source >= 0) {
             step.source = given->source;
             step.convert = converter(argument, static_cast<ArgKind>(facts.kinds[given->source]));
@@ -209,30 +217,52 @@ void add_row(int op, const std::string& name, const std::string& overload, const
     rows()[static_cast<size_t>(op)] = std::move(row);
 }
 
-void run_row(int op, const Slot* slots) {
-    const Row& row = *rows()[static_cast<size_t>(op)];
-    torch::jit::Stack stack;
-    stack.reserve(row.steps.size());
-    std::vector<std::pair<at::Tensor, at::Tensor>> rounded;  // (output in half, its fp32 stand-in)
-    for (const Step& step : row.steps) {
-        IValue value = step.source < 0 ? step.literal : step.convert(slots[step.source]);
-        if (row.compute_in_fp32 && step.tensor && value.isTensor() && is_half(value.toTensor())) {
+// Whether every tensor is bf16 and the CPU has products of bf16, which sum in fp32 and round once.
+bool multiplies_bf16(const Row& row, const torch::jit::Stack& stack) {
+#ifdef __x86_64__
+    static const bool able = __builtin_cpu_supports("avx512bf16");
+#else
+    constexpr bool able = false;
+#endif
+    if (!able) return false;
+    for (size_t i = 0; i < stack.size(); ++i) {
+        if (row.steps[i].tensor && stack[i].isTensor() && stack[i].toTensor().scalar_type() != at::kBFloat16) return false;
+    }
+    return true;
+}
+
+// Replaces halves by fp32 copies; `rounded` gets those that are written.
+void widen(const Row& row, torch::jit::Stack& stack, std::vector<std::pair<at::Tensor, at::Tensor>>& rounded) {
+    for (size_t i = 0; i < stack.size(); ++i) {
+        const Step& step = row.steps[i];
+        IValue& value = stack[i];
+        if (step.tensor && value.isTensor() && is_half(value.toTensor())) {
             const at::Tensor half = value.toTensor();
-            at::Tensor wide = half.to(at::kFloat);
+            at::Tensor wide = step.unread ? at::empty_like(half, half.options().dtype(at::kFloat)) : half.to(at::kFloat);
             if (step.written) rounded.emplace_back(half, wide);
             value = std::move(wide);
-        } else if (row.compute_in_fp32 && step.convert == tensor_list) {
+        } else if (step.convert == tensor_list) {
             c10::List<at::Tensor> wide;
             for (const at::Tensor& tensor : value.toTensorVector()) {
                 wide.push_back(is_half(tensor) ? tensor.to(at::kFloat) : tensor);
             }
             value = std::move(wide);
-        } else if (row.compute_in_fp32 && step.convert == dtype_value && value.isInt() &&
+        } else if (step.convert == dtype_value && value.isInt() &&
                    is_half(static_cast<at::ScalarType>(value.toInt()))) {
             value = static_cast<int64_t>(at::kFloat);  // the result is rounded when it is delivered
         }
-        stack.push_back(std::move(value));
     }
+}
+
+void run_row(int op, const Slot* slots) {
+    const Row& row = *rows()[static_cast<size_t>(op)];
+    torch::jit::Stack stack;
+    stack.reserve(row.steps.size());
+    for (const Step& step : row.steps) {
+        stack.push_back(step.source < 0 ? step.literal : step.convert(slots[step.source]));
+    }
+    std::vector<std::pair<at::Tensor, at::Tensor>> rounded;  // (output in half, its fp32 stand-in)
+    if (row.compute_in_fp32 && !(row.cube && multiplies_bf16(row, stack))) widen(row, stack, rounded);
     row.op.callBoxed(stack);
     for (const auto& [half, wide] : rounded) half.copy_(wide);
     const Operator& facts = operator_at(op);
@@ -241,7 +271,7 @@ void run_row(int op, const Slot* slots) {
         for (const Step& step : row.steps) {
             if (!step.written || !step.tensor || i >= stack.size()) continue;
             const at::Tensor& written = stack[i++].toTensor();
-            if (!row.compute_in_fp32) check_layout(written, *object<aclTensor>(slots[step.source]), facts);
+            if (rounded.empty()) check_layout(written, *object<aclTensor>(slots[step.source]), facts);
         }
         return;
     }

@@ -1,5 +1,7 @@
 #include "values.h"
 
+#include <cstring>
+
 #include <c10/util/Float8_e8m0fnu.h>
 
 namespace emu {
@@ -45,10 +47,29 @@ at::Tensor to_tensor(const aclTensor* tensor) {
 }
 
 at::Scalar to_scalar(const aclScalar& scalar) {
-    const auto dtype = to_dtype(scalar.dtype);
-    TORCH_CHECK(dtype, "a scalar of dtype ", dtype_facts(scalar.dtype).name, " is not supported");
-    return at::for_blob(const_cast<unsigned char*>(scalar.value), at::IntArrayRef())
-        .options(*dtype).target_device(at::kCPU).make_tensor().item();
+    const auto as = [&](auto value) {
+        std::memcpy(&value, scalar.value, sizeof value);
+        return at::Scalar(value);
+    };
+    switch (to_dtype(scalar.dtype).value_or(at::ScalarType::Undefined)) {
+        case at::kFloat: return as(float{});
+        case at::kDouble: return as(double{});
+        case at::kHalf: return as(at::Half{});
+        case at::kBFloat16: return as(at::BFloat16{});
+        case at::kLong: return as(int64_t{});
+        case at::kInt: return as(int32_t{});
+        case at::kShort: return as(int16_t{});
+        case at::kChar: return as(int8_t{});
+        case at::kByte: return as(uint8_t{});
+        case at::kUInt16: return as(uint16_t{});
+        case at::kUInt32: return as(uint32_t{});
+        case at::kUInt64: return as(uint64_t{});
+        case at::kBool: return as(bool{});
+        case at::kComplexHalf: return as(c10::complex<at::Half>{});
+        case at::kComplexFloat: return as(c10::complex<float>{});
+        case at::kComplexDouble: return as(c10::complex<double>{});
+        default: TORCH_CHECK(false, "a scalar of dtype ", dtype_facts(scalar.dtype).name, " is not supported");
+    }
 }
 
 }  // namespace emu
