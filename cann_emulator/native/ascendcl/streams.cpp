@@ -26,7 +26,7 @@ struct Stream {
 namespace {
 struct Pool {
     std::mutex mutex;
-    std::unique_ptr<Stream[]> slots;  // [0] is the default stream
+    std::atomic<Stream*> slots{nullptr};  // [0] is the default stream; read without the lock
     std::vector<int> unused;
     int made = 1;
 };
@@ -40,12 +40,13 @@ Pool& pool_of(int device) {
     Pool& pool = pools()[device];
     std::lock_guard<std::mutex> lock(pool.mutex);
     if (!pool.slots) {
-        pool.slots.reset(new Stream[streams_of_device + 1]);
+        auto* slots = new Stream[streams_of_device + 1];
         for (int i = 0; i <= streams_of_device; ++i) {
-            pool.slots[i].device = device;
-            pool.slots[i].id = i;
+            slots[i].device = device;
+            slots[i].id = i;
         }
-        pool.slots[0].live = true;
+        slots[0].live = true;
+        pool.slots = slots;
     }
     return pool;
 }
@@ -67,7 +68,7 @@ int create_stream(void** handle, uint32_t priority, uint32_t flags) {
             "EE9999: device %d has no free stream: all %d are in use. Destroy streams, or capture fewer graphs.",
             device, streams_of_device);
     }
-    Stream& stream = pool.slots[slot];
+    Stream& stream = pool.slots.load()[slot];
     stream.priority = priority;
     stream.flags = flags;
     stream.live = true;
@@ -125,7 +126,8 @@ void each_stream(int device, Visit&& visit) {
         made = pool.made;
     }
     for (int i = 0; i < made; ++i) {
-        if (pool.slots[i].live) visit(pool.slots[i]);
+        Stream& stream = pool.slots.load()[i];
+        if (stream.live) visit(stream);
     }
 }
 
@@ -143,10 +145,10 @@ Stream* find_stream(void* handle) {
     if (!handle) {
         int device = -1;
         if (need_device(&device)) return nullptr;
-        return &pool_of(device).slots[0];
+        return pool_of(device).slots.load();
     }
     for (Pool& pool : pools()) {
-        const auto begin = reinterpret_cast<uintptr_t>(pool.slots.get());
+        const auto begin = reinterpret_cast<uintptr_t>(pool.slots.load());
         const auto offset = reinterpret_cast<uintptr_t>(handle) - begin;
         if (!begin || offset >= (streams_of_device + 1) * sizeof(Stream) || offset % sizeof(Stream)) continue;
         auto* stream = static_cast<Stream*>(handle);
