@@ -20,7 +20,8 @@ SIGNATURES = Path(__file__).parent.parent / "signatures"
 _FUNCTIONS: dict[str, Callable] = {}
 _ROW = re.compile(r"(?P<flags>(?:\w+ +)*)(?P<op>\w+)(?:\.(?P<overload>\w+))?\((?P<args>.*)\)(?: *-> *(?P<outs>.+))?$")
 _LITERALS = {"none": None, "true": True, "false": False}
-FLAGS = ("f32",)
+# f32: halves are computed in fp32. cube: the same for a matrix product, whose bf16 sums the CPU may make in fp32 itself.
+FLAGS = ("f32", "cube")
 
 
 class AclnnError(Exception):

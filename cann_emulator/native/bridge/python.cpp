@@ -245,10 +245,15 @@ void load_row(PyObject* row) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(named.get()); ++i) {
         outputs.push_back(static_cast<int>(PyLong_AsLong(PyTuple_GET_ITEM(named.get(), i))));
     }
+    const Owned flags = attribute(row, "flags");
+    bool cube = false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(flags.get()); ++i) {
+        cube |= PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(flags.get(), i), "cube") == 0;
+    }
     try {
         add_row(operator_index(name.c_str()), text_of(attribute(row, "op").get()),
                 text_of(attribute(row, "overload").get()), arguments, outputs,
-                PyTuple_GET_SIZE(attribute(row, "flags").get()) > 0);
+                PyTuple_GET_SIZE(flags.get()) > 0, cube);
     } catch (const c10::Error& error) {
         TORCH_CHECK(false, text_of(attribute(row, "file").get()), ": ", name, ": ", error.what_without_backtrace());
     }

@@ -20,7 +20,7 @@ struct RowArgument {
 
 // Registers a row for the operator. Throws c10::Error where it does not fit ATen's schema.
 void add_row(int op, const std::string& name, const std::string& overload, const std::vector<RowArgument>& arguments,
-             const std::vector<int>& outputs, bool compute_in_fp32);
+             const std::vector<int>& outputs, bool compute_in_fp32, bool cube);
 bool has_row(int op);
 // Runs the row. Throws what ATen throws.
 void run_row(int op, const Slot* slots);
