@@ -1,0 +1,118 @@
+"""What a user can get wrong: one clear error in one screen, a non-zero exit, nothing overwritten."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.torchtitan_npu.runs import LLAMA, SMALL, command, train
+from torchtitan_npu import entry
+from torchtitan_npu.errors import UserError
+
+SCREEN = 24
+
+
+def configure(data: Path, *flags: str) -> None:
+    entry._prepare_process()
+    entry._configure(str(data), [*LLAMA, *SMALL, *flags])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--hf_assets_path", "no/where"], "tokenizer folder no/where does not exist"),
+        (["--dataloader.dataset", "c4_test"], "dataset 'c4_test' is not there: tests/assets/c4_test does not exist"),
+        (["--dataloader.dataset", "c5"], "dataloader.dataset 'c5' is unknown"),
+        (["--dataloader.dataset", "prepared", "--dataloader.dataset_path", "gone.jsonl"], "gone.jsonl does not exist"),
+        (["--training.seq_len", "100"], "training.seq_len 100 is not divisible by 8"),
+        (["--training.global_batch_size", "3"], "training.global_batch_size 3 is not divisible by 2"),
+        (["--parallelism.tensor_parallel_degree", "2"], "1 processes cannot be arranged as"),
+        (["--parallelism.context_parallel_degree", "2"], "context parallelism is not served"),
+        (["--parallelism.spmd_backend", "full_dtensor"], "full_dtensor is not served"),
+        (["--training.no-disable_cuda_graphs"], "graph capture of a step is not served"),
+        (["--npu.memory_fraction", "2"], "memory_fraction must be above 0"),
+        (["--npu.reference_parts", "norms"], "no part norms"),
+    ],
+)
+def test_configuration_is_refused(data: Path, flags: list[str], message: str) -> None:
+    with pytest.raises((UserError, SystemExit)) as caught:
+        configure(data, *flags)
+    if caught.type is UserError:
+        assert message in str(caught.value)
+        assert len(str(caught.value).splitlines()) < SCREEN
+
+
+def test_a_tokenizer_larger_than_the_vocabulary_is_refused(data: Path, tmp_path: Path) -> None:
+    from torchtitan_npu.data import prepare
+
+    prepare.run(
+        files=[], output=str(tmp_path / "d"), tokenizer=None, vocab_size=3000, field="text", held_out=0.05,
+        say=lambda line: None,
+    )  # fmt: skip
+    with pytest.raises(UserError, match="has 3000 tokens, the model's vocabulary only 2048"):
+        configure(tmp_path / "d")
+
+
+@pytest.mark.parametrize(
+    ("module", "config"), [("gpt_oss", "gpt_oss_debugmodel"), ("deepseek_v3", "deepseek_v3_debugmodel")]
+)
+def test_models_whose_attention_is_not_served_are_refused(data: Path, module: str, config: str) -> None:
+    entry._prepare_process()
+    with pytest.raises(UserError, match="which the NPU attention does not"):
+        entry._configure(str(data), ["--module", module, "--config", config, *SMALL])
+
+
+def test_prepared_data_is_used_and_flags_win(data: Path) -> None:
+    entry._prepare_process()
+    config = entry._configure(str(data), [*LLAMA, *SMALL])
+    assert config.hf_assets_path == str(data / "tokenizer")
+    assert config.dataloader.dataset_path == str(data / "train" / "data.jsonl")
+    assert config.validator.dataloader.dataset_path == str(data / "held_out" / "data.jsonl")
+    other = entry._configure(str(data), [*LLAMA, *SMALL, "--hf-assets-path", str(data / "tokenizer" / ".")])
+    assert other.dataloader.dataset == "prepared"
+
+
+def one_screen(result, message: str, code: int = 2) -> None:
+    assert result.returncode == code, result.stderr[-2000:]
+    errors = [line for line in result.stderr.splitlines() if not line.startswith(("[W", "[rank"))]
+    start = next(number for number, line in enumerate(errors) if "torchtitan-npu: error:" in line)
+    assert message in "\n".join(errors[start:])
+    assert len(errors[start:]) < SCREEN
+    assert "Traceback" not in result.stderr
+
+
+def test_more_ranks_than_devices(data: Path, tmp_path: Path) -> None:
+    result = command(
+        "train", "--data", str(data), "--nproc", "2", *LLAMA, *SMALL, cwd=tmp_path, ASCEND_RT_VISIBLE_DEVICES="3"
+    )
+    one_screen(result, "2 processes on this node but 1 NPU is visible")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_too_little_memory(data: Path, tmp_path: Path) -> None:
+    result = command(
+        *("train", "--data", str(data), *LLAMA, *SMALL, "--training.steps", "2"), cwd=tmp_path,
+        CANN_EMULATOR_HBM_GB="0.05",
+    )  # fmt: skip
+    one_screen(result, "the device's memory is not enough")
+
+
+def test_a_corrupt_checkpoint_is_named_and_kept(data: Path, tmp_path: Path) -> None:
+    flags = (*LLAMA, *SMALL, "--dump_folder", str(tmp_path / "out"), "--checkpoint.enable", "--training.steps", "1")
+    train(data, *flags)
+    step = tmp_path / "out" / "checkpoint" / "step-1"
+    whole = tmp_path / "whole"
+    shutil.copytree(step, whole)
+    (weights,) = step.glob("*.distcp")
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(UserError, match=r"1000 bytes, \d+ are needed"):
+        train(data, *flags)
+    weights.unlink()
+    with pytest.raises(UserError, match="is missing"):
+        train(data, *flags)
+    shutil.copy(whole / weights.name, weights)
+    (step / ".metadata").write_bytes(b"not a pickle")
+    result = command("train", "--data", str(data), *flags, cwd=tmp_path)
+    one_screen(result, "is corrupt: its .metadata cannot be read")
+    assert sorted(path.name for path in step.iterdir()) == sorted(path.name for path in whole.iterdir())
+    assert (step / ".metadata").read_bytes() == b"not a pickle"
