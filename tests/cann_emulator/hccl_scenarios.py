@@ -2,9 +2,11 @@
 
 import ctypes
 import itertools
+import json
 import os
 import time
 from functools import partial
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -372,6 +374,37 @@ def finish(rank: int, ranks: int) -> None:
     """The end of a job: everything is taken apart in order."""
     dist.barrier()
     dist.destroy_process_group()
+
+
+def resume(rank: int, ranks: int) -> None:
+    """After a fault all ranks together take the communicator up again, as torch_npu's restart of a step does."""
+    connect(rank, ranks)
+    tensor = torch.ones(8).npu()
+    text = message_of(partial(dist.all_reduce, tensor[: 4 if rank == 0 else 8]))
+    assert "EI0005" in text, text
+    group = dist.group.WORLD._get_backend(torch.device("npu"))
+    group.resume_hccl_comm(rank)
+    for count in (8, LARGE):
+        got = torch.ones(count).npu()
+        dist.all_reduce(got)
+        same("after resuming", got, torch.full((count,), float(ranks)))
+
+
+# ---- counters --------------------------------------------------------------------------------------------------------
+def counted(rank: int, ranks: int) -> None:
+    """Launches of a collective, and the bytes that this rank puts into it."""
+    connect(rank, ranks)
+    for _ in range(3):
+        dist.all_reduce(torch.ones(100).npu())
+    dist.broadcast(torch.ones(10).npu(), 0)
+    torch.npu.synchronize()
+    file = Path(os.environ["HCCL_TEST_FOLDER"]) / f"stats{rank}.json"
+    assert ctypes.CDLL("libascendcl.so").emu_write_stats(str(file).encode()) == 0
+    counters = {each["name"]: each for each in json.loads(file.read_text())["counters"]}
+    wanted = {"HcclAllReduce": (3, 3 * 400), "HcclBroadcast": (1, 40 if rank == 0 else 0)}
+    for name, (launches, size) in wanted.items():
+        counter = counters[name]
+        assert (counter["kind"], counter["launches"], counter["bytes"]) == ("collective", launches, size), counter
 
 
 # ---- training --------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ def test_collectives_agree_with_gloo(launcher, ranks):
         (3, "determinism"),
         (3, "c_functions"),
         (2, "refusals"),
+        (2, "counted"),
         (2, "sharded_training"),
     ],
 )
@@ -82,6 +83,10 @@ def test_different_arguments_end_a_job_that_does_not_look(launcher):
 def test_different_messages(launcher):
     for rank in launcher.start(2, "send_mismatch", env=KEEP_GOING).check():
         assert "rank 0 sends 4 elements of float32 to rank 1, which receives 8 elements of float32" in rank.output
+
+
+def test_communicator_goes_on_after_resuming(launcher):
+    launcher.start(3, "resume", "finish", env=KEEP_GOING).check()
 
 
 def test_late_rank_is_named(launcher):
