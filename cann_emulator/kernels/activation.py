@@ -16,19 +16,24 @@ def _halves(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
     return left, right
 
 
+def _own(x: torch.Tensor) -> torch.Tensor:
+    """A contiguous copy to compute in."""
+    return torch.empty(x.shape, dtype=torch.float64 if x.dtype == torch.float64 else torch.float32).copy_(x)
+
+
 @kernel("aclnnSwiGlu")
 def swiglu(x, dim, out):
-    left, right = _halves(wide(x), dim)
-    deliver(out, F.silu(left).mul_(right))
+    left, right = _halves(x, dim)
+    deliver(out, F.silu(_own(left), inplace=True).mul_(right))
 
 
 @kernel("aclnnSwiGluGrad")
 def swiglu_grad(grad, x, dim, out):
-    left, right = _halves(wide(x), dim)
+    left, right = (_own(half) for half in _halves(x, dim))
     grad = wide(grad)
     left_out, right_out = out.chunk(2, dim)
-    deliver(right_out, F.silu(left).mul_(grad))
-    deliver(left_out, torch.ops.aten.silu_backward(grad * right, left))
+    deliver(left_out, torch.ops.aten.silu_backward(right.mul_(grad), left))
+    deliver(right_out, F.silu(left, inplace=True).mul_(grad))
 
 
 @kernel("aclnnClippedSwiglu")

@@ -120,14 +120,12 @@ def _flat(x: torch.Tensor, keys: range) -> torch.Tensor:
 
 def _scores(p: Problem, rows: range, keys: range) -> torch.Tensor:
     """Scores [B, N, rows, keys]; -inf where a key is hidden."""
-    queries = _by_group(p.q, p.groups, rows)
+    queries = _by_group(p.q, p.groups, rows) * p.scale
     flat = torch.bmm(queries, _flat(p.k, keys).transpose(1, 2))
     scores = flat.view(p.q.shape[0], p.q.shape[1], len(rows), len(keys))
     bias = _part(p.bias, rows, keys)
-    if bias is None:
-        scores.mul_(p.scale)
-    else:
-        torch.add(bias, scores, alpha=p.scale, out=scores)
+    if bias is not None:
+        scores.add_(bias)
     p.sees.hide(scores, rows, keys)
     return scores
 
