@@ -5,6 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 OUTPUT ?= outputs/train
+# A run of about two minutes on 2 cores; the model is too small to need activation checkpointing.
+TRAIN := --module llama3 --config llama3_debugmodel_varlen_attn --debug.seed 42 --training.steps 200 \
+	--training.seq_len 256 --training.local_batch_size 2 --lr_scheduler.warmup_steps 20 \
+	--validator.enable --validator.freq 100 --validator.steps 8
 TRAIN_ARGS ?=
 TEST_ARGS ?=
 CONFORMANCE_ARGS ?=
@@ -48,8 +52,10 @@ $(STAMPS)/native: $(STAMPS)/installed $(NATIVE_SOURCES)
 native: $(STAMPS)/native ## build what changed of the emulator's libraries
 
 train: $(STAMPS)/native ## train llama3_debugmodel on the emulator; summary and loss curve in outputs/train
+	$(call say,'Preparing text and tokenizer')
+	$(BIN)/torchtitan-npu prepare
 	$(call say,'Training')
-	$(BIN)/torchtitan-npu train $(TRAIN_ARGS)
+	$(BIN)/torchtitan-npu train $(TRAIN) --dump_folder $(OUTPUT) $(TRAIN_ARGS) activation-checkpoint:none
 
 test: $(STAMPS)/native ## the test suite (under 15 minutes on 2 cores); TEST_ARGS="-k name"
 	$(call say,'Testing')

@@ -31,7 +31,7 @@ _DISTRIBUTIONS: dict[str, str | None] = {
     "matplotlib": None,
 }
 # Python modules that CANN's operator compiler imports; on hardware the first kernel fails without them.
-_COMPILER_MODULES = ("decorator", "sympy", "scipy", "attr", "psutil", "cloudpickle", "tornado")
+_COMPILER_MODULES = ("attr", "cffi", "decorator", "numpy", "psutil", "scipy", "sympy", "yaml")
 _OPERATOR_PACKAGES = Path("opp") / "built-in" / "op_impl" / "ai_core" / "tbe" / "kernel"
 
 OK, NOTE, BROKEN = "ok", "note", "broken"
