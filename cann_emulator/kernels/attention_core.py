@@ -206,8 +206,8 @@ def backward(
         grads.v[:, keys.start : keys.stop].baddbmm_(kept.transpose(1, 2), grad_rows)
         slope = torch.bmm(grad_rows, values_part.transpose(1, 2)).view(probabilities.shape)
         slope = _dropped(p, slope, rows, keys).sub_(overlap[:, :, where]).mul_(probabilities)
-        if p.bias is not None:
-            target = _part(grads.bias, rows, keys)
+        target = _part(grads.bias, rows, keys)
+        if target is not None:
             target += slope.sum_to_size(target.shape)
         flat = _by_group(slope.mul_(p.scale), p.groups, range(len(rows)))
         grads.q[:, :, where] = torch.bmm(flat, keys_part).view(*p.q.shape[:2], len(rows), -1)

@@ -20,7 +20,7 @@ SIGNATURES = Path(__file__).parent.parent / "signatures"
 _FUNCTIONS: dict[str, Callable] = {}
 _ROW = re.compile(r"(?P<flags>(?:\w+ +)*)(?P<op>\w+)(?:\.(?P<overload>\w+))?\((?P<args>.*)\)(?: *-> *(?P<outs>.+))?$")
 _LITERALS = {"none": None, "true": True, "false": False}
-# f32: halves are computed in fp32. cube: the same for a matrix product, whose bf16 sums the CPU may make in fp32 itself.
+# f32: halves are computed in fp32. cube: so are those of a matrix product, unless the CPU itself sums bf16 in fp32.
 FLAGS = ("f32", "cube")
 
 

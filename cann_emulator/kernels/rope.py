@@ -56,7 +56,7 @@ def _check_tables(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None
 
 @kernel("aclnnRotaryPositionEmbedding")
 def rotary_position_embedding(x, cos, sin, mode, out):
-    deliver(out, _embed(*wide_all(x, cos, sin), mode))
+    deliver(out, _embed(wide(x), wide(cos), wide(sin), mode))
 
 
 @kernel("aclnnRotaryPositionEmbeddingV2")
@@ -113,4 +113,4 @@ def apply_rotary_pos_emb_v2(query, key, cos, sin, layout, rotary_mode):
 
 @kernel("aclnnInterleaveRope")
 def interleave_rope(x, cos, sin, y):
-    deliver(y, _embed(*wide_all(x, cos, sin), 3))
+    deliver(y, _embed(wide(x), wide(cos), wide(sin), 3))
