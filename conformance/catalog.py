@@ -25,6 +25,7 @@ class Deviation(NamedTuple):
     results: frozenset[int] = frozenset()
     gradients: frozenset[int] = frozenset()
     error: str = "(?!)"  # matches nothing
+    absolute: dict[str, float] = {}  # by dtype
 
 
 @cache
@@ -39,6 +40,7 @@ def deviations() -> dict[str, Deviation]:
                 had.results | frozenset(entry.get("results", ())),
                 had.gradients | frozenset(entry.get("gradients", ())),
                 entry.get("error", had.error),
+                had.absolute | entry.get("absolute", {}),
             )
     return found
 

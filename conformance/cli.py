@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--passing", action="store_true", help="only what passing.txt lists")
     made.add_argument("--resume", action="store_true", help="keep the results of a run that was interrupted")
     made.add_argument("--update-passing", action="store_true", help="add what passes to passing.txt")
-    made.add_argument("--limit", type=int, metavar="N", help="at most N samples a case (all)")
+    made.add_argument("--limit", type=int, metavar="N", help="about N samples a case, evenly spread (all)")
     made.add_argument("--jobs", type=int, default=2, metavar="N", help="worker processes (2)")
     made.add_argument("--timeout", type=float, default=60, metavar="S", help="seconds that a sample may take (60)")
     made.add_argument("--output", type=Path, default=Path("outputs/conformance"), metavar="DIR", help="for the report")
@@ -116,7 +116,10 @@ def _run(cases: list[tuple[str, str]], options: argparse.Namespace) -> list[dict
             sink.flush()
             progress.show(result)
 
-        pool.run(wanted, done, device=options.device, jobs=options.jobs, timeout=options.timeout)
+        try:
+            pool.run(wanted, done, device=options.device, jobs=options.jobs, timeout=options.timeout)
+        except pool.StartError as error:
+            sys.exit(str(error))
     print(f"{len(wanted)} cases in {time.monotonic() - progress.start:.0f} s")
     return results
 

@@ -29,6 +29,10 @@ ENVIRONMENT = {
 }
 
 
+class StartError(Exception):
+    """No worker can be started; the text is what it printed."""
+
+
 class _Died(Exception):
     """The worker ended, or said nothing for too long."""
 
@@ -39,7 +43,7 @@ class _Worker:
         os.close(handle)
         command = [sys.executable, "-m", "conformance.worker", device, self._log]
         if device == "npu" and "ASCEND_HOME_PATH" not in os.environ:
-            command = [sys.executable, "-m", "cann_emulator", "run", "--", *command]
+            command = [sys.executable, "-m", "cann_emulator.cli", "run", "--", *command]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -53,7 +57,11 @@ class _Worker:
         os.set_blocking(self._process.stdout.fileno(), False)
         self._selector.register(self._process.stdout, selectors.EVENT_READ)
         self._pending = b""
-        self._answer(START_TIMEOUT)
+        try:
+            self._answer(START_TIMEOUT)
+        except _Died as error:
+            self.stop()
+            raise StartError(f"a worker does not start: {error}") from None
 
     def _answer(self, timeout: float) -> dict[str, Any]:
         assert self._process.stdout
@@ -83,7 +91,9 @@ class _Worker:
             raise _Died(f"sample {sample}: {error}") from None
 
     def printed(self) -> str:
-        return Path(self._log).read_bytes()[-2000:].decode(errors="replace")
+        """The end of it, without torch_npu's warnings."""
+        lines = Path(self._log).read_text(errors="replace").splitlines()
+        return "\n".join(line for line in lines if "Warning:" not in line)[-2000:]
 
     def stop(self) -> None:
         self._process.kill()

@@ -33,7 +33,7 @@ class Probe:
 
     def __init__(self, name: str, dtype: str, device: str = "npu") -> None:
         self.op = operators()[name]
-        self.dtype = DTYPES[dtype]
+        self.dtype_name, self.dtype = dtype, DTYPES[dtype]
         self.device = device
         self.backward = differentiable(self.op, self.dtype)
         self.seed = zlib.crc32(name.encode())
@@ -42,12 +42,15 @@ class Probe:
         self.calls: set[str] = set()  # ATen overloads that were reached
         self.variants: Counter[str] = Counter()  # what the same call in another form met
 
-    def samples(self, limit: int | None = None) -> Iterator[Callable[[], Outcome | None]]:
-        """One callable for each of the database's samples: its outcome, or None where it says nothing."""
+    def samples(self, limit: int | None = None) -> Iterator[partial[Outcome | None]]:
+        """One callable for each of the database's samples: its outcome, or None where it says nothing.
+
+        With a limit, about so many of them, evenly spread.
+        """
         self.seed_all()
         samples = list(self.op.sample_inputs("cpu", self.dtype, requires_grad=self.backward))
-        for index, sample in enumerate(samples[:limit]):
-            yield partial(self.judge, index, sample)
+        for index in range(0, len(samples), max(1, len(samples) // limit) if limit else 1):
+            yield partial(self.judge, index, samples[index])
 
     def judge(self, index: int, sample: Any) -> Outcome | None:
         if not tensors_of((sample.input, sample.args, sample.kwargs)) and "device" not in sample.kwargs:
@@ -141,6 +144,7 @@ class _Comparison:
             "values": self.values,
             "device": self.probe.device,
             "skip": getattr(self.probe.deviation, part),
+            "absolute": self.probe.deviation.absolute.get(self.probe.dtype_name, 0.0),
         }
         problems = differences(actual, expected, None, **facts)
         if not problems or not self.values or self.probe.dtype not in WIDER:

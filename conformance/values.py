@@ -81,16 +81,24 @@ def widen(dtype: torch.dtype) -> Callable[[Any], Any]:
     return convert
 
 
-def _close(actual: torch.Tensor, expected: torch.Tensor, loosest: torch.dtype) -> torch.Tensor:
-    """Elementwise, with the tolerance of whichever of the two dtypes is coarser."""
+def _close(actual: torch.Tensor, expected: torch.Tensor, loosest: torch.dtype, absolute: float) -> torch.Tensor:
+    """Elementwise, with the tolerance of whichever of the two dtypes is coarser, `absolute` at least."""
     if not (expected.dtype.is_floating_point or expected.dtype.is_complex):
         return actual == expected
     rtol, atol = max(_TOLERANCE.get(dtype, (0.0, 0.0)) for dtype in (expected.dtype, loosest))
-    return torch.isclose(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
+    return torch.isclose(actual, expected, rtol=rtol, atol=max(atol, absolute), equal_nan=True)
 
 
 def differences(
-    actual: Any, expected: Any, truth: Any, *, dtype: torch.dtype, values: bool, device: str, skip: Container[int] = ()
+    actual: Any,
+    expected: Any,
+    truth: Any,
+    *,
+    dtype: torch.dtype,
+    values: bool,
+    device: str,
+    skip: Container[int] = (),
+    absolute: float = 0.0,
 ) -> list[str]:
     """How `actual` (on the device) differs from `expected` (on the CPU, in the same dtype): nothing, if it is right.
 
@@ -106,13 +114,14 @@ def differences(
         best = [None] * len(want)
     found = []
     for index, (a, e, t) in enumerate(zip(got, want, best, strict=True)):
-        problem = "" if index in skip else _difference(a, e, t, dtype=dtype, values=values, device=device)
-        if problem:
+        if index in skip:
+            continue
+        if problem := _difference(a, e, t, dtype=dtype, values=values, device=device, absolute=absolute):
             found.append((f"result {index}: " if len(want) > 1 else "") + problem)
     return found
 
 
-def _difference(a: Any, e: Any, t: Any, *, dtype: torch.dtype, values: bool, device: str) -> str:
+def _difference(a: Any, e: Any, t: Any, *, dtype: torch.dtype, values: bool, device: str, absolute: float = 0.0) -> str:
     if not isinstance(e, torch.Tensor) or not isinstance(a, torch.Tensor):
         if type(a) is not type(e):
             return f"{type(a).__name__}, not {type(e).__name__}"
@@ -135,7 +144,7 @@ def _difference(a: Any, e: Any, t: Any, *, dtype: torch.dtype, values: bool, dev
     t = t.detach() if isinstance(t, torch.Tensor) and t.shape == e.shape else None
     if e.layout is not torch.strided:
         a, e, t = a.to_dense(), e.to_dense(), None
-    right = _right(a, e, t, dtype)
+    right = _right(a, e, t, dtype, absolute)
     if bool(right.all()):
         return ""
     at = tuple(int(i) for i in (~right).nonzero()[0])
@@ -144,15 +153,17 @@ def _difference(a: Any, e: Any, t: Any, *, dtype: torch.dtype, values: bool, dev
     return f"{share}; at {at}: {a[at].item()!r}, not {e[at].item()!r}{best}"
 
 
-def _right(a: torch.Tensor, e: torch.Tensor, t: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
+def _right(
+    a: torch.Tensor, e: torch.Tensor, t: torch.Tensor | None, dtype: torch.dtype, absolute: float
+) -> torch.Tensor:
     """Elementwise: near the CPU's result, or the wider one, or no further from that than four times the CPU's worst.
 
     The last is for what cancels: there the CPU's result is off by more than a few units in the last place as well.
     """
-    right = _close(a, e, dtype)
+    right = _close(a, e, dtype, absolute)
     if t is None or not (e.dtype.is_floating_point or e.dtype.is_complex) or bool(right.all()):
         return right
-    right |= _close(a, t.to(e.dtype), dtype)
+    right |= _close(a, t.to(e.dtype), dtype, absolute)
     error, size = (e.to(t.dtype) - t).abs(), t.abs()
     known = torch.isfinite(error) & torch.isfinite(size)
     if not bool(known.any()):

@@ -49,8 +49,8 @@ def run_case(name: str, dtype: str, device: str, limit: int | None, log: _Log, s
     skipped = 0
     warned_once = False
     probe = Probe(name, dtype, device)
-    for index, judge in enumerate(probe.samples(limit)):
-        say({"sample": index})
+    for judge in probe.samples(limit):
+        say({"sample": judge.args[0]})
         outcome = judge()
         warned = FALLBACK_WARNING.search(log.new()) is not None
         warned_once |= warned
@@ -58,7 +58,9 @@ def run_case(name: str, dtype: str, device: str, limit: int | None, log: _Log, s
             skipped += 1
             continue
         if warned and outcome.verdict is not Verdict.WRONG:
-            outcome = Outcome(index, Verdict.FALLBACK, outcome.stage, "torch_npu warned that it computes on the CPU")
+            outcome = Outcome(
+                outcome.sample, Verdict.FALLBACK, outcome.stage, "torch_npu warned that it computes on the CPU"
+            )
         verdicts[outcome.verdict] += 1
         if outcome.message and verdicts[outcome.verdict] <= SHOWN:
             failures.append(outcome._asdict())
