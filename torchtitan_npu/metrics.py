@@ -48,7 +48,8 @@ class NPUMetricsProcessor(MetricsProcessor):
         history = self.history
         if history.losses:  # the first interval holds start-up and warm-up
             history.timed_seconds += time.perf_counter() - self.time_last_log
-            history.timed_tokens += self.ntokens_since_last_log * self.parallel_dims.world_size
+            ranks_with_own_tokens = self.parallel_dims.world_size // self.parallel_dims.non_data_parallel_size
+            history.timed_tokens += self.ntokens_since_last_log * ranks_with_own_tokens
         history.losses[step] = global_avg_loss
         rates = [value for name, value in (extra_metrics or {}).items() if name.startswith("lr")]
         if rates:
