@@ -9,6 +9,7 @@ import json
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
@@ -26,6 +27,7 @@ class Operator:
     source: str | None  # "row", "function", "native", or None where the operator is not implemented
 
 
+@cache
 def signatures() -> dict[str, dict]:
     """The signature table, without what it says about itself (names with an underscore)."""
     table = json.loads(SIGNATURES.read_text())
@@ -58,26 +60,39 @@ def _rows() -> Iterator[tuple[str, str]]:
 
 
 def _functions() -> Iterator[tuple[str, str]]:
-    known = signatures()
     for path in sorted((PACKAGE / "kernels").glob("**/*.py")):
         nodes = list(ast.walk(ast.parse(path.read_text(), path)))
-        table_keys = {
-            key.value
-            for node in nodes
-            if isinstance(node, ast.Dict)
-            for key in node.keys
-            if isinstance(key, ast.Constant)
-        }
         for node in nodes:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "kernel":
                 for argument in node.args:
-                    if isinstance(argument, ast.Constant):
-                        yield _relative(path), str(argument.value)
-                    elif isinstance(argument, ast.JoinedStr):
-                        # A family: f"aclnnForeach{name}List", registered for the keys of a table in the same file.
-                        family = "".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in argument.values)
-                        names = (family.format(key) for key in sorted(map(str, table_keys)))
-                        yield from ((_relative(path), name) for name in names if name in known)
+                    yield from ((_relative(path), name) for name in _names(argument, nodes))
+
+
+def _names(argument: ast.expr, nodes: list[ast.AST]) -> list[str]:
+    """The operators that an argument of `kernel(...)` names: one, or a family, registered for the entries of a table in
+    the same file, as in `for name in TABLE: kernel(f"aclnnForeach{name}List")(...)`.
+    """
+    match argument:
+        case ast.Constant():
+            return [str(argument.value)]
+        case ast.JoinedStr():
+            family = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in argument.values)
+        case _:
+            family = "{}"
+    known = signatures()
+    return [name for entry in _table_entries(nodes) if (name := family.format(entry)) in known]
+
+
+def _table_entries(nodes: list[ast.AST]) -> list[str]:
+    """The keys of the file's dictionaries, and the texts in its other collections."""
+    texts: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Dict | ast.Tuple | ast.List | ast.Set):
+            entries = node.keys if isinstance(node, ast.Dict) else node.elts
+            texts |= {
+                entry.value for entry in entries if isinstance(entry, ast.Constant) and isinstance(entry.value, str)
+            }
+    return sorted(texts)
 
 
 def _relative(path: Path) -> str:
