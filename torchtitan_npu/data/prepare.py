@@ -1,12 +1,13 @@
 """`torchtitan-npu prepare`: documents, a held-out split and a tokenizer, made once and kept.
 
-The same input gives the same files, byte for byte: documents keep their order, the split is by position and the
-tokenizer is trained by one thread.
+The same input gives the same files, byte for byte: documents are shuffled with a fixed seed (training reads them in
+order the first time, and neighbours are alike), the split is by position and the tokenizer is trained by one thread.
 """
 
 import hashlib
 import json
 import os
+import random
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from torchtitan_npu.data import tokenizer as tokenizers_
 from torchtitan_npu.data.layout import PreparedData
 from torchtitan_npu.errors import UserError
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def run(
@@ -42,6 +43,7 @@ def run(
         return data
     _refuse_foreign(data)
 
+    random.Random(0).shuffle(texts)
     every = round(1 / held_out) if held_out else 0
     validation = texts[every - 1 :: every] if every else []
     training = [text for number, text in enumerate(texts, start=1) if not every or number % every]
