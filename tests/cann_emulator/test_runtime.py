@@ -623,3 +623,19 @@ if len(sys.argv) > 1: subprocess.run([sys.executable, '-c', sys.argv[1]])
     files = sorted(tmp_path.glob("*.json"))
     assert len(files) == 2 and files[0] != files[1] and (tmp_path / "trace.json") in files
     assert len({json.loads(file.read_text())[1]["pid"] for file in files}) == 2
+
+
+def test_torch_npus_profiler_runs_in_any_thread_and_writes_valid_json(tmp_path):
+    code = """
+import sys, threading, torch, torch_npu
+from torch_npu.profiler import ProfilerActivity, profile, tensorboard_trace_handler
+def work():
+    with profile(activities=[ProfilerActivity.CPU], on_trace_ready=tensorboard_trace_handler(sys.argv[1])):
+        torch.ones(10, device='npu').add(1)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+    python(code, str(tmp_path))
+    (trace,) = tmp_path.glob("*/ASCEND_PROFILER_OUTPUT/trace_view.json")
+    assert any("add" in event.get("name", "") for event in json.loads(trace.read_text()))

@@ -11,9 +11,21 @@
 
 namespace emu {
 
+constexpr int most_devices = 1024;
+
+int physical_count() {
+    static const int count = [] {
+        const char* text = std::getenv("CANN_EMULATOR_DEVICES");
+        if (!text || !*text) return 8;
+        char* end = nullptr;
+        const long value = std::strtol(text, &end, 10);
+        return *end || value < 0 || value > most_devices ? -1 : static_cast<int>(value);
+    }();
+    return count;
+}
+
 namespace {
 constexpr const char* visible_variable = "ASCEND_RT_VISIBLE_DEVICES";
-constexpr int most_devices = 1024;
 
 thread_local int thread_device = -1;
 std::atomic<bool> used{false};    // CANN was used in this process
@@ -26,18 +38,6 @@ struct Visible {
     std::vector<int> ids;
     std::string fault;  // why the list is refused
 };
-
-// CANN_EMULATOR_DEVICES, or -1 for a value that is no number of devices.
-int physical_count() {
-    static const int count = [] {
-        const char* text = std::getenv("CANN_EMULATOR_DEVICES");
-        if (!text || !*text) return 8;
-        char* end = nullptr;
-        const long value = std::strtol(text, &end, 10);
-        return *end || value < 0 || value > most_devices ? -1 : static_cast<int>(value);
-    }();
-    return count;
-}
 
 Visible read_visible() {
     Visible visible;
@@ -110,6 +110,7 @@ std::vector<std::atomic<bool>>& active() {
 
 }  // namespace
 
+void mark_used() { used = true; }
 bool in_forked_child() { return forked.load(std::memory_order_relaxed); }
 
 int device_count() { return visible().given ? static_cast<int>(visible().ids.size()) : std::max(physical_count(), 0); }

@@ -35,6 +35,14 @@ ACL_API aclprofStepInfo* aclprofCreateStepInfo() { return new aclprofStepInfo; }
 ACL_API void aclprofDestroyStepInfo(aclprofStepInfo* info) { delete info; }
 ACL_API int aclprofGetStepTimestamp(aclprofStepInfo*, int, void*) { return 0; }
 
+// torch_npu looks these up in libmsprofiler.so, which is an empty library that depends on this one.
+ACL_API int aclprofGetSupportedFeatures(size_t*, void**) { return ACL_ERROR_PROF_MODULES_UNSUPPORTED; }
+ACL_API int aclprofGetSupportedFeaturesV2(size_t*, void**) { return ACL_ERROR_PROF_MODULES_UNSUPPORTED; }
+ACL_API int aclprofSetConfig(int, const char*, size_t) { return 0; }
+ACL_API int aclprofMarkEx(const char*, size_t, void*) { return 0; }
+ACL_API int aclprofWarmup(const aclprofConfig*) { return 0; }
+ACL_API int aclprofRegisterDeviceCallback() { return 0; }
+
 ACL_API uint64_t MsprofGetHashId(const char* text, size_t length) {
     return std::hash<std::string>()(std::string(text, length));
 }

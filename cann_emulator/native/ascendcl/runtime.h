@@ -26,6 +26,8 @@ const Soc& soc();         // the wanted one, else the default: callers always ha
 std::string soc_names();
 
 // ---- devices.cpp
+int physical_count();  // CANN_EMULATOR_DEVICES, or -1 where that is no number of devices
+void mark_used();      // from here on a fork of this process may not use CANN
 // 0, or the error that every use of a device meets: a forked child, a setting that cannot be understood.
 int device_ready();
 // This process is a fork of one that had used CANN; refuse_fork() is the error for that.
