@@ -14,7 +14,7 @@ import sys
 LAYERS = 16
 WIDTH = 4096
 BATCH = 64
-STEPS = 3
+STEPS = 2
 
 
 def anonymous_bytes(pid: int) -> int:
