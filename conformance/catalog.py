@@ -1,9 +1,10 @@
 """The operators of PyTorch's database, by name, and the dtypes they are run in."""
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -25,7 +26,7 @@ class Deviation(NamedTuple):
     results: frozenset[int] = frozenset()
     gradients: frozenset[int] = frozenset()
     error: str = "(?!)"  # matches nothing
-    absolute: dict[str, float] = {}  # by dtype
+    absolute: Mapping[str, float] = MappingProxyType({})  # by dtype
 
 
 @cache
@@ -40,7 +41,7 @@ def deviations() -> dict[str, Deviation]:
                 had.results | frozenset(entry.get("results", ())),
                 had.gradients | frozenset(entry.get("gradients", ())),
                 entry.get("error", had.error),
-                had.absolute | entry.get("absolute", {}),
+                {**had.absolute, **entry.get("absolute", {})},
             )
     return found
 

@@ -1,5 +1,6 @@
 """Runs one (operator, dtype): every sample forward and backward, from strided inputs, in place and into `out=`."""
 
+import contextlib
 import random
 import re
 import zlib
@@ -13,7 +14,7 @@ import torch
 
 from conformance import launches, registered
 from conformance.catalog import DTYPES, UNINITIALISED, Deviation, deviations, differentiable, operators
-from conformance.values import WIDER, copy_to, differences, map_sample, tensors_of, to_device, widen
+from conformance.values import copy_to, differences, map_sample, tensors_of, to_device, widen
 from conformance.verdicts import Verdict, of_error
 
 CALLS_FROM = 3  # samples whose ATen calls are recorded
@@ -147,10 +148,11 @@ class _Comparison:
             "absolute": self.probe.deviation.absolute.get(self.probe.dtype_name, 0.0),
         }
         problems = differences(actual, expected, None, **facts)
-        if not problems or not self.values or self.probe.dtype not in WIDER:
+        if not problems or not self.values:
             return problems
         try:
-            best = truth(_Run(self.probe, sample or self.sample, "cpu", widen(self.probe.dtype)))
+            with _wider_default():
+                best = truth(_Run(self.probe, sample or self.sample, "cpu", widen(self.probe.dtype)))
         except Exception:  # not everything that takes a dtype takes the wider one
             return problems
         return differences(actual, expected, best, **facts)
@@ -223,7 +225,7 @@ class _Comparison:
         if not self.probe.op.supports_out or not results or "out" in self.sample.kwargs:
             return []
 
-        def run(device: str) -> list[Any]:
+        def run(device: str, results: list[torch.Tensor]) -> list[Any]:
             first, args, kwargs = map_sample(self.sample, to_device(device))
             given = [torch.full_like(t.detach(), 1, device=device) for t in results]
             self.probe.seed_all()
@@ -232,10 +234,22 @@ class _Comparison:
             return [given, [r is g for r, g in zip(tensors_of(returned), given, strict=True)]]
 
         try:
-            expected = run("cpu")
+            expected = run("cpu", results)
         except Exception:
             return []
-        return self.differences(run(self.probe.device), expected, lambda run: [tensors_of(run.result), expected[1]])
+        actual = run(self.probe.device, tensors_of(self.actual.result))
+        return self.differences(actual, expected, lambda run: [tensors_of(run.result), expected[1]])
+
+
+@contextlib.contextmanager
+def _wider_default() -> Iterator[None]:
+    """Integers become float64 where they would become float32."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -70,13 +70,14 @@ def to_device(device: str) -> Callable[[Any], Any]:
 
 
 def widen(dtype: torch.dtype) -> Callable[[Any], Any]:
-    """On the CPU, tensors and dtype arguments of `dtype` become those of the wider one."""
+    """On the CPU, tensors and dtype arguments of `dtype` become those of the wider one; integers stay what they are."""
+    wider = WIDER.get(dtype, dtype)
 
     def convert(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             copy = copy_to(leaf.detach(), "cpu")
-            return (copy.to(WIDER[dtype]) if leaf.dtype is dtype else copy).requires_grad_(leaf.requires_grad)
-        return WIDER[dtype] if leaf is dtype else leaf
+            return (copy.to(wider) if leaf.dtype is dtype else copy).requires_grad_(leaf.requires_grad)
+        return wider if leaf is dtype else leaf
 
     return convert
 

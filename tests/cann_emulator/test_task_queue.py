@@ -1,0 +1,82 @@
+"""torch_npu's dispatch thread (TASK_QUEUE_ENABLE=1, its default) works, or says why it waits: never a silent hang."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PLAIN = """
+import torch
+x = torch.arange(16.0, device="npu").reshape(4, 4).requires_grad_()
+for _ in range(50):
+    y = torch.nn.functional.gelu(x @ x.t() * 0.01)
+    torch.nn.functional.layer_norm(y, (4,)).square().sum().backward()
+print("done", tuple(x.grad.shape), (x > 3).nonzero().shape[0], bool((x > 2).any()))
+"""
+
+DTENSOR = """
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+torch.npu.set_device(0)
+dist.init_process_group("hccl", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
+mesh = init_device_mesh("npu", (1,))
+x = distribute_tensor(torch.arange(8.0, device="npu").reshape(4, 2), mesh, [Shard(0)])
+for _ in range(20):
+    y = torch.nn.functional.layer_norm(torch.nn.functional.gelu(x) + 1, (2,))
+    assert bool((x > 2).any()) and y.full_tensor().shape == (4, 2)
+print("done", x.full_tensor().sum().item())
+dist.destroy_process_group()
+"""
+
+
+def run(code: str, queue: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "TASK_QUEUE_ENABLE": queue}
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], env=environment, capture_output=True, text=True, timeout=150
+    )
+
+
+@pytest.mark.parametrize("queue", ["0", "1"])
+def test_plain_tensors(queue):
+    done = run(PLAIN, queue)
+    assert done.returncode == 0, done.stderr
+    assert "done (4, 4) 12 True" in done.stdout
+
+
+@pytest.mark.parametrize("queue", ["0", "1"])
+def test_distributed_tensors(queue):
+    """Kernels that are Python need the GIL, which torch_npu may hold while it waits for its dispatch thread."""
+    try:
+        done = run(DTENSOR, queue)
+    except subprocess.TimeoutExpired as hung:
+        text = (hung.stderr or b"").decode()
+        assert queue == "1", text
+        assert "TASK_QUEUE_ENABLE=0" in text, f"a silent hang: {text}"
+        return
+    assert done.returncode == 0, done.stderr
+    assert "done 28.0" in done.stdout
+
+
+def test_a_kernel_that_cannot_get_the_gil_says_so():
+    """The wait itself, made to happen: this thread keeps the GIL while the dispatch thread needs it for a kernel."""
+    code = """
+import ctypes, torch
+from cann_emulator.kernels import registry
+rows, functions = registry.rows, registry.functions
+registry.rows = lambda: {name: row for name, row in rows().items() if name != "aclnnTan"}
+registry.functions = lambda: functions() | {"aclnnTan": lambda x, out: out.fill_(4)}
+x = torch.ones(4, device="npu")
+x.tan(); torch.npu.synchronize()
+keep = ctypes.PyDLL(None).usleep  # unlike a CDLL's, its calls do not give the GIL up
+y = x.tan()
+keep(13_000_000)
+print("done", y.sum().item())
+"""
+    done = run(code, "1")
+    assert done.returncode == 0, done.stderr
+    assert "done 16.0" in done.stdout
+    assert "TASK_QUEUE_ENABLE=0" in done.stderr, "13 s without the GIL, and nothing was said"
