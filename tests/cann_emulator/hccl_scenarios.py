@@ -301,6 +301,24 @@ def send_mismatch(rank: int, ranks: int) -> None:
     os._exit(0)
 
 
+def circle(rank: int, ranks: int) -> None:
+    """Ranks that wait for each other for ever."""
+    connect(rank, ranks)
+    tensor = torch.ones(8).npu()
+    if rank < 2:
+        text = message_of(partial(dist.send, tensor, 1 - rank))
+        print(f"case sends: {text}", flush=True)
+    group = dist.new_group(list(range(ranks)))
+    dist.all_reduce(tensor, group=group)
+    tensor.cpu()
+    if rank == 1:
+        call = partial(dist.batch_isend_irecv, [dist.P2POp(dist.irecv, tensor, 0, group)])
+    else:
+        call = partial(dist.all_reduce, tensor, group=group)
+    print(f"case operators: {message_of(call)}", flush=True)
+    os._exit(0)
+
+
 def late(rank: int, ranks: int) -> None:
     connect(rank, ranks)
     tensor = torch.ones(4).npu()

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 sys.path.insert(0, __file__.rpartition("/")[0])
-from hccl_ranks import Launcher
+from hccl_ranks import Launcher, Rank
 
 # torch_npu's watchdog would end the process at the first fault; the ranks here report several.
 KEEP_GOING = {"TORCH_HCCL_ASYNC_ERROR_HANDLING": "0"}
@@ -64,10 +64,15 @@ MISMATCHES = {
 }
 
 
+def cases(rank: Rank) -> dict[str, str]:
+    """What a rank printed, by the name of the case."""
+    parts = re.split(r"^case (\w+): ", rank.output, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
 def test_different_arguments_are_named_on_every_rank(launcher):
     for rank in launcher.start(3, "mismatches", env=KEEP_GOING).check():
-        reports = re.split(r"^case (\w+): ", rank.output, flags=re.MULTILINE)
-        reports = dict(zip(reports[1::2], reports[2::2], strict=True))
+        reports = cases(rank)
         assert reports.keys() == MISMATCHES.keys()
         for name, text in reports.items():
             assert "EI0005" in text and "collective 2 of" in text, text
@@ -83,6 +88,16 @@ def test_different_arguments_end_a_job_that_does_not_look(launcher):
 def test_different_messages(launcher):
     for rank in launcher.start(2, "send_mismatch", env=KEEP_GOING).check():
         assert "rank 0 sends 4 elements of float32 to rank 1, which receives 8 elements of float32" in rank.output
+
+
+def test_ranks_that_wait_for_each_other(launcher):
+    ranks = launcher.start(3, "circle", env=KEEP_GOING, timeout=40).check()
+    for rank in ranks[:2]:
+        assert "wait for each other in a circle" in cases(rank)["sends"]
+    for rank in ranks:
+        text = cases(rank)["operators"]
+        assert "EI0005" in text and "wait for each other in a circle" in text
+        assert "is in HcclAllReduce" in text and "is in HcclRecv(count=8, dtype=float32, source=0)" in text
 
 
 def test_communicator_goes_on_after_resuming(launcher):

@@ -191,7 +191,7 @@ void Communicator::execute(Operation& operation) {
                                                        fence->message().c_str())});
         }
         const int64_t start = emu::now_ns();
-        peers_->begin(operation.call, operation.is_collective());
+        peers_->begin(operation.call, operation.is_collective(), operation.transfers);
         if (operation.is_collective()) run_collective(*peers_, operation);
         else run_transfers(*peers_, operation);
         peers_->end();

@@ -8,15 +8,6 @@
 
 namespace hccl {
 
-// One message of a point-to-point operator.
-struct Transfer {
-    bool sends;
-    uint32_t peer;
-    char* data;
-    uint64_t count;
-    uint32_t dtype;
-};
-
 struct Operation {
     Call call{};
     const char* send = nullptr;

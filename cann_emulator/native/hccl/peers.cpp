@@ -14,17 +14,25 @@ int64_t now_ms() { return emu::now_ns() / 1000000; }
 
 int spins(uint32_t ranks) {
     static const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    return static_cast<long>(ranks) <= processors ? 2000 : 0;
+    return static_cast<long>(ranks) <= processors ? 500 : 0;
 }
 
-void Peers::begin(Call& call, bool collective) {
+void Peers::begin(Call& call, bool collective, const std::vector<Transfer>& transfers) {
     call.sequence = collective ? ++collectives_ : 0;
-    self().current = call;
+    auto& self = this->self();
+    self.current = call;
+    self.sending.clear();
+    self.receiving.clear();
+    for (const auto& transfer : transfers) (transfer.sends ? self.sending : self.receiving).add(transfer.peer);
+    self.operations.fetch_add(1);
+    self.doing.store(call.op);   // last: who sees it sees the sets too
 }
 
 void Peers::end() {
-    self().last = self().current;
-    self().current.op = Op::none;
+    auto& self = this->self();
+    self.doing.store(Op::none);
+    self.last = self.current;
+    self.current.op = Op::none;
 }
 
 void Peers::meet() {
@@ -78,6 +86,8 @@ void Peers::look_after(const std::function<Ranks()>& missing, int64_t waited_ms)
     }
     if (!left.empty())
         fail({Fault::lost_rank, list(left) + " destroyed the communicator without taking part in " + what + "."});
+    if (auto circle = deadlock(); !circle.empty())
+        fail({Fault::inconsistent, "ranks of " + where() + " wait for each other in a circle: " + circle + "."});
     if (timeout_s_ > 0 && waited_ms >= timeout_s_ * 1000 && !still.empty()) {
         std::string text = format("%s called %s and waited %lld s (HCCL_EXEC_TIMEOUT) for remote %s.",
                                   list({me}).c_str(), what.c_str(), static_cast<long long>(timeout_s_),

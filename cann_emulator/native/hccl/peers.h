@@ -15,6 +15,15 @@ struct Failed {
     Failure failure;
 };
 
+// One message of a point-to-point operator.
+struct Transfer {
+    bool sends;
+    uint32_t peer;
+    char* data;
+    uint64_t count;
+    uint32_t dtype;
+};
+
 class Peers {
 public:
     Peers(Segment& segment, uint32_t rank, std::string name) : segment(segment), me(rank), name_(std::move(name)) {}
@@ -25,7 +34,8 @@ public:
     void set_timeout(int64_t seconds) { timeout_s_ = seconds; }   // 0: wait for ever
 
     // ---- operations
-    void begin(Call& call, bool collective);   // numbers a collective, and lets the others see what this rank does
+    // Numbers a collective, and lets the others see what this rank does.
+    void begin(Call& call, bool collective, const std::vector<Transfer>& transfers);
     void end();
 
     // ---- steps of collectives. A rank writes its slot, meets the others, and reads their slots. Slots come in pairs
@@ -59,6 +69,8 @@ public:
 private:
     void look_after(const std::function<Ranks()>& missing, int64_t waited_ms);
     std::string last_seen(uint32_t rank) const;
+    std::string deadlock() const;              // empty, or which ranks wait for each other in a circle
+    bool waits_for(uint32_t rank, uint32_t other) const;
 
     std::string name_;
     int64_t timeout_s_ = 0;

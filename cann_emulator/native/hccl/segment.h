@@ -49,6 +49,18 @@ struct Call {
 };
 std::string describe(const Call& call);
 
+class RankSet {
+public:
+    bool has(uint32_t rank) const { return words_[rank / 64].load(std::memory_order_acquire) >> (rank % 64) & 1; }
+    void add(uint32_t rank) { words_[rank / 64].fetch_or(uint64_t{1} << (rank % 64)); }
+    void remove(uint32_t rank) { words_[rank / 64].fetch_and(~(uint64_t{1} << (rank % 64))); }
+    void clear() {
+        for (auto& word : words_) word = 0;
+    }
+private:
+    std::atomic<uint64_t> words_[max_ranks / 64];
+};
+
 struct alignas(64) Rank {
     std::atomic<uint32_t> state;     // of enum State
     std::atomic<uint32_t> bell;      // futex: something happened on one of this rank's channels
@@ -56,7 +68,11 @@ struct alignas(64) Rank {
     Process process;
     int32_t device;
     enum State : uint32_t { absent, claimed, present, left };
-    // For messages only: what the rank executes now (Op::none: nothing) and what it executed last.
+    // The operation that the rank executes now, and with which ranks it still has messages to exchange: see deadlock.cpp.
+    std::atomic<uint64_t> operations;   // begun so far
+    std::atomic<Op> doing;
+    RankSet sending, receiving;
+    // For messages only: the same in full (Op::none: nothing), and what was executed last.
     Call current, last;
     Call calls[2];                   // compared by the others in the step of that parity
 };

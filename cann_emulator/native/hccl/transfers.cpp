@@ -11,8 +11,9 @@ namespace {
 
 class Message {
 public:
-    Message(Peers& peers, const Transfer& transfer)
-        : peers(peers), transfer(transfer),
+    // `last`: no other message of the operation follows to or from the same rank.
+    Message(Peers& peers, const Transfer& transfer, bool last)
+        : peers(peers), transfer(transfer), last(last),
           channel(transfer.sends ? peers.segment.channel(peers.me, transfer.peer)
                                  : peers.segment.channel(transfer.peer, peers.me)),
           bytes(transfer.count * size_of(transfer.dtype)) {}
@@ -38,6 +39,7 @@ private:
         }
         if (moved) peers.tell(transfer.peer);
         finished_ = all_posted && taken == posted;
+        if (finished_ && last) peers.self().sending.remove(transfer.peer);
         return moved || finished_;
     }
 
@@ -51,6 +53,8 @@ private:
             std::memcpy(transfer.data + done, peers.segment.piece(transfer.peer, peers.me, taken), piece.bytes);
             done += piece.bytes;
             finished_ = done == bytes;
+            // Before the sender can know and go on: nobody may see it elsewhere and this rank still waiting for it.
+            if (finished_ && last) peers.self().receiving.remove(transfer.peer);
             channel.taken.store(++taken, std::memory_order_release);
         }
         if (moved) peers.tell(transfer.peer);
@@ -69,6 +73,7 @@ private:
 
     Peers& peers;
     const Transfer& transfer;
+    const bool last;
     Channel& channel;
     const uint64_t bytes;
     uint64_t done = 0;
@@ -81,7 +86,13 @@ private:
 void run_transfers(Peers& peers, const Operation& operation) {
     std::vector<Message> open;
     open.reserve(operation.transfers.size());
-    for (const auto& transfer : operation.transfers) open.emplace_back(peers, transfer);
+    const auto& transfers = operation.transfers;
+    for (auto transfer = transfers.begin(); transfer != transfers.end(); ++transfer) {
+        const bool last = std::none_of(transfer + 1, transfers.end(), [&](const Transfer& later) {
+            return later.sends == transfer->sends && later.peer == transfer->peer;
+        });
+        open.emplace_back(peers, *transfer, last);
+    }
     std::vector<Message*> waiting;
     for (auto& message : open) waiting.push_back(&message);
 
