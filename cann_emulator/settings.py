@@ -71,6 +71,7 @@ CHECKS: dict[str, Callable[[str], None]] = {
     "CANN_EMULATOR_TRACE": _file,
     "CANN_EMULATOR_FAULTS": _any,
     "CANN_EMULATOR_HOME": _any,
+    "CANN_EMULATOR_HCCL_PORT_CLASH": _any,
 }
 # Read by programs that may change their working folder first.
 _PATHS = ("CANN_EMULATOR_STATS", "CANN_EMULATOR_TRACE", "CANN_EMULATOR_FAULTS", "CANN_EMULATOR_HOME")
