@@ -8,7 +8,7 @@ OUTPUT ?= outputs/train
 # A run of about two minutes on 2 cores; the model is too small to need activation checkpointing.
 TRAIN := --module llama3 --config llama3_debugmodel_varlen_attn --debug.seed 42 --training.steps 200 \
 	--training.seq_len 256 --training.local_batch_size 2 --lr_scheduler.warmup_steps 20 \
-	--validator.enable --validator.freq 100 --validator.steps 8
+	--optimizer.param-groups.0.optimizer-kwargs.lr 3e-3 --validator.enable --validator.freq 100 --validator.steps 8
 TRAIN_ARGS ?=
 TEST_ARGS ?=
 CONFORMANCE_ARGS ?=

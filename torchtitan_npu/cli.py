@@ -4,9 +4,13 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from torchtitan_npu import devices
 from torchtitan_npu.errors import USAGE_EXIT_CODE, UserError, report
+
+# Set for the command started again under the emulator: it is started again once, not for ever.
+_RESTARTED = "TORCHTITAN_NPU_RESTARTED"
 
 _TRAIN_NOTES = """\
 Every other flag goes to torchtitan unchanged, for example:
@@ -90,6 +94,17 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
+def _restart_on_emulator(arguments: Sequence[str]) -> NoReturn:
+    if os.environ.get(_RESTARTED):
+        raise UserError(
+            f"cann-emulator run did not set up the emulated CANN (ASCEND_HOME_PATH is {devices.cann_home()})",
+            "install the emulator's native part again, and unset CANN_EMULATOR_HOME",
+        )
+    os.environ[_RESTARTED] = "1"
+    command = [*devices.emulator_command(), sys.executable, "-m", "torchtitan_npu.cli", *arguments]
+    os.execv(command[0], command)
+
+
 def _enter_device(requested: str, arguments: Sequence[str]) -> None:
     """Go on in this process when CANN is at hand; else start the same command again under the emulator."""
     if devices.choose(requested) == "npu":
@@ -99,8 +114,7 @@ def _enter_device(requested: str, arguments: Sequence[str]) -> None:
     else:
         found = "no Ascend device found" if not devices.ascend_devices() else "--device emulator"
         _say(f"torchtitan-npu: {found}; running on the CANN emulator")
-        command = [*devices.emulator_command(), sys.executable, "-m", "torchtitan_npu.cli", *arguments]
-        os.execv(command[0], command)
+        _restart_on_emulator(arguments)
 
 
 def _train(options: argparse.Namespace, upstream: list[str], arguments: Sequence[str]) -> int:
@@ -148,8 +162,7 @@ def _doctor(options: argparse.Namespace, upstream: list[str], arguments: Sequenc
     from torchtitan_npu import doctor
 
     if options.device != "npu" and not devices.on_emulator() and not devices.ascend_devices():
-        command = [*devices.emulator_command(), sys.executable, "-m", "torchtitan_npu.cli", *arguments]
-        os.execv(command[0], command)
+        _restart_on_emulator(arguments)
     return doctor.run(as_json=options.json, say=_say)
 
 

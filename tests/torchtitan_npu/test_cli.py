@@ -100,6 +100,18 @@ class TestDevices:
         assert devices.choose("auto") == "npu"
         assert devices.choose("emulator") == "emulator"
 
+    def test_the_command_is_started_again_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        started = []
+        monkeypatch.setattr(cli.os, "execv", lambda program, command: started.append(command))
+        monkeypatch.setattr(devices, "ascend_devices", list)
+        monkeypatch.setattr(devices, "on_emulator", lambda: False)
+        monkeypatch.setattr(devices, "emulator_command", lambda: ["cann-emulator", "run", "--"])
+        monkeypatch.delenv(cli._RESTARTED, raising=False)
+        cli._enter_device("auto", ["train", "--x"])
+        assert started == [["cann-emulator", "run", "--", sys.executable, "-m", "torchtitan_npu.cli", "train", "--x"]]
+        with pytest.raises(UserError, match="did not set up the emulated CANN"):
+            cli._enter_device("auto", ["train", "--x"])
+
     def test_a_missing_emulator_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "executable", "/nowhere/python")
         monkeypatch.setenv("PATH", "")
