@@ -39,12 +39,14 @@ void Peers::meet() {
     check();
     auto& header = segment.header();
     const uint64_t step = ++steps_;
-    self().step.store(step, std::memory_order_release);
-    if (header.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == step * size()) {
+    const bool last = header.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == step * size();
+    if (last) {
         header.released.store(static_cast<uint32_t>(step), std::memory_order_release);
         if (size() > 1) ring(header.released);
-        return;
     }
+    // After the count: a rank that ends between the two is still seen to be missing.
+    self().step.store(step, std::memory_order_release);
+    if (last) return;
     const auto released = [&] {
         return static_cast<int32_t>(header.released.load(std::memory_order_acquire) - static_cast<uint32_t>(step)) >= 0;
     };

@@ -14,11 +14,23 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <mutex>
 #include <random>
+#include <set>
 
 namespace hccl {
 namespace {
 constexpr uint64_t root_magic = 0x4c43434855'4d45ull;   // "EMUHCCL"
+
+// Memory files that this process has made and still holds open for the other ranks.
+struct Made {
+    std::mutex mutex;
+    std::set<std::pair<uint64_t, int>> files;   // key and descriptor
+};
+Made& made() {
+    static auto* instance = new Made;
+    return *instance;
+}
 
 size_t page_up(size_t bytes) { return (bytes + 4095) & ~size_t{4095}; }
 
@@ -87,12 +99,16 @@ RootId Segment::create() {
         pwrite(root.file, root.key, sizeof(root.key), offsetof(Header, key)) != sizeof(root.key)) {
         close(root.file);
         root.file = -1;
+        return root;
     }
+    std::lock_guard<std::mutex> lock(made().mutex);
+    made().files.emplace(root.key[0], root.file);
     return root;
 }
 
 void Segment::release(const RootId& root) {
-    if (root.owner.pid == getpid() && root.file >= 0) close(root.file);
+    std::lock_guard<std::mutex> lock(made().mutex);
+    if (made().files.erase({root.key[0], root.file})) close(root.file);
 }
 
 Segment::~Segment() {
