@@ -225,9 +225,9 @@ class _Comparison:
         if not self.probe.op.supports_out or not results or "out" in self.sample.kwargs:
             return []
 
-        def run(device: str, results: list[torch.Tensor]) -> list[Any]:
+        def run(device: str, like: list[torch.Tensor]) -> list[Any]:
             first, args, kwargs = map_sample(self.sample, to_device(device))
-            given = [torch.full_like(t.detach(), 1, device=device) for t in results]
+            given = [torch.full_like(t.detach(), 1, device=device) for t in like]
             self.probe.seed_all()
             with torch.no_grad():
                 returned = self.probe.op(first, *args, **kwargs, out=given[0] if len(given) == 1 else tuple(given))
@@ -237,7 +237,11 @@ class _Comparison:
             expected = run("cpu", results)
         except Exception:
             return []
-        actual = run(self.probe.device, tensors_of(self.actual.result))
+        # Of the shape and dtype that the device itself gives, but for float64, which is asked for and not given.
+        like = [
+            e if e.dtype is torch.float64 else a for a, e in zip(tensors_of(self.actual.result), results, strict=True)
+        ]
+        actual = run(self.probe.device, like)
         return self.differences(actual, expected, lambda run: [tensors_of(run.result), expected[1]])
 
 

@@ -170,6 +170,10 @@ def _right(
     if not bool(known.any()):
         return right
     # No more than 16 units in the last place of the largest element, however far off the CPU is.
-    cap = 16 * max(torch.finfo(d).eps for d in (e.dtype, dtype) if d.is_floating_point) * size[known].max()
+    cap = (
+        16
+        * max(torch.finfo(d).eps for d in (e.dtype, dtype) if d.is_floating_point or d.is_complex)
+        * size[known].max()
+    )
     allowed = torch.minimum(4 * error[known].max(), cap)
     return right | (torch.isfinite(a) & known & ((a.to(t.dtype) - t).abs() <= allowed))
