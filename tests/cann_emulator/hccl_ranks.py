@@ -24,13 +24,14 @@ class Rank:
 
 
 class Job:
-    def __init__(self, folder: Path, ranks: int):
-        self.folder, self.ranks = folder, ranks
+    def __init__(self, launcher: "Launcher", folder: Path, ranks: int):
+        self.launcher, self.folder, self.ranks = launcher, folder, ranks
 
     def wait(self) -> list[Rank]:
         """The ranks' exit codes and outputs, once all have ended. The launcher ends them at the job's timeout."""
         result = self.folder / "codes.json"
         while not result.exists():
+            assert self.launcher.process.poll() is None, self.launcher.log.read_text()
             time.sleep(0.02)
         codes = json.loads(result.read_text())
         return [Rank(codes[rank], (self.folder / f"rank{rank}.txt").read_text()) for rank in range(self.ranks)]
@@ -45,12 +46,12 @@ class Job:
 
 class Launcher:
     def __init__(self, folder: Path):
-        self.folder, self.jobs = folder, 0
+        self.folder, self.jobs, self.log = folder, 0, folder / "launcher.txt"
         self.process = subprocess.Popen(
             [sys.executable, __file__],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
-            stdout=(folder / "launcher.txt").open("w"),
+            stdout=self.log.open("w"),
             stderr=subprocess.STDOUT,
             text=True,
         )
@@ -58,7 +59,7 @@ class Launcher:
     def start(self, ranks: int, *names: str, env: dict[str, str] | None = None, timeout: float = 120) -> Job:
         """Starts a job whose ranks call the scenarios `names` one after the other: name(rank, ranks)."""
         self.jobs += 1
-        job = Job(self.folder / f"job{self.jobs}", ranks)
+        job = Job(self, self.folder / f"job{self.jobs}", ranks)
         job.folder.mkdir()
         order = {"folder": str(job.folder), "names": names, "ranks": ranks, "env": env or {}, "timeout": timeout}
         self.process.stdin.write(json.dumps(order) + "\n")
