@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 
+from cann_emulator.kernels.fused import find
 from cann_emulator.kernels.precision import deliver, wide, wide_all
 from cann_emulator.kernels.registry import kernel, refuse
 
@@ -24,11 +25,19 @@ def _own(x: torch.Tensor) -> torch.Tensor:
 @kernel("aclnnSwiGlu")
 def swiglu(x, dim, out):
     left, right = _halves(x, dim)
+    fused = find("swiglu", x, out) if dim % x.dim() == x.dim() - 1 else None
+    if fused:
+        fused(x, out)
+        return
     deliver(out, F.silu(_own(left), inplace=True).mul_(right))
 
 
 @kernel("aclnnSwiGluGrad")
 def swiglu_grad(grad, x, dim, out):
+    fused = find("swiglu_grad", x, grad, out) if dim % x.dim() == x.dim() - 1 else None
+    if fused and grad.dtype == x.dtype:
+        fused(grad, x, out)
+        return
     left, right = (_own(half) for half in _halves(x, dim))
     grad = wide(grad)
     left_out, right_out = out.chunk(2, dim)

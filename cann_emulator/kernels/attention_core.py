@@ -118,15 +118,16 @@ def _flat(x: torch.Tensor, keys: range) -> torch.Tensor:
     return part.reshape(-1, len(keys), part.shape[3])
 
 
-def _scores(p: Problem, rows: range, keys: range) -> torch.Tensor:
-    """Scores [B, N, rows, keys]; -inf where a key is hidden."""
+def _scores(p: Problem, rows: range, keys: range, hide: bool = True) -> torch.Tensor:
+    """Scores [B, N, rows, keys]; -inf where a key is hidden, unless that is left to the caller."""
     queries = _by_group(p.q, p.groups, rows) * p.scale
     flat = torch.bmm(queries, _flat(p.k, keys).transpose(1, 2))
     scores = flat.view(p.q.shape[0], p.q.shape[1], len(rows), len(keys))
     bias = _part(p.bias, rows, keys)
     if bias is not None:
         scores.add_(bias)
-    p.sees.hide(scores, rows, keys)
+    if hide:
+        p.sees.hide(scores, rows, keys)
     return scores
 
 
@@ -137,26 +138,42 @@ def _dropped(p: Problem, probabilities: torch.Tensor, rows: range, keys: range) 
     return probabilities.mul(_part(p.kept, rows, keys)).mul_(1 / p.keep_probability)
 
 
+def _exponentials(p: Problem, rows: range, keys: range) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(exp(score - maximum), maximum, sum) of a block of rows."""
+    fused = getattr(torch.ops.cann_emulator, "softmax", None)
+    if fused and p.sink is None and p.sees.first is None and p.sees.mask is None:
+        scores = _scores(p, rows, keys, hide=False)
+        top, mass = (torch.empty(*scores.shape[:3], 1, dtype=torch.float32) for _ in range(2))
+        last = len(keys) if p.sees.last is None else rows.start + p.sees.last - keys.start
+        fused(scores, last, top, mass)
+        unseen = p.sees.last is not None and last < 0
+    else:
+        scores = _scores(p, rows, keys)
+        top = scores.amax(-1, keepdim=True) if keys else torch.full((*scores.shape[:3], 1), -math.inf, dtype=torch.float32)
+        if p.sink is not None:
+            top = torch.maximum(top, p.sink.view(1, -1, 1, 1))
+        scores.sub_(top.masked_fill(top == -math.inf, 0.0)).exp_()
+        mass = scores.sum(-1, keepdim=True)
+        if p.sink is not None:
+            mass += torch.exp(p.sink.view(1, -1, 1, 1) - top)
+        unseen = True
+    if unseen:
+        hidden = top == -math.inf
+        top.masked_fill_(hidden, HIDDEN_MAX)
+        mass.masked_fill_(hidden, HIDDEN_SUM)
+    return scores, top, mass
+
+
 def forward(p: Problem) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(output [B, N, Sq, Dv], maximum [B, N, Sq], sum [B, N, Sq]) of the softmax over scores."""
     batch, heads, length, _ = p.q.shape
-    out = torch.zeros(batch, heads, length, p.v.shape[3])
-    highest = torch.full((batch, heads, length), HIDDEN_MAX)
-    total = torch.full((batch, heads, length), HIDDEN_SUM)
+    out = torch.zeros(batch, heads, length, p.v.shape[3], dtype=torch.float32)
+    highest = torch.full((batch, heads, length), HIDDEN_MAX, dtype=torch.float32)
+    total = torch.full((batch, heads, length), HIDDEN_SUM, dtype=torch.float32)
     for rows, keys in p.blocks():
         if not keys and p.sink is None:
             continue
-        scores = _scores(p, rows, keys)
-        top = scores.amax(-1, keepdim=True) if keys else torch.full((*scores.shape[:3], 1), -math.inf)
-        if p.sink is not None:
-            top = torch.maximum(top, p.sink.view(1, -1, 1, 1))
-        unseen = top == -math.inf
-        exponentials = scores.sub_(top.masked_fill(unseen, 0.0)).exp_()
-        mass = exponentials.sum(-1, keepdim=True)
-        if p.sink is not None:
-            mass += torch.exp(p.sink.view(1, -1, 1, 1) - top)
-        top.masked_fill_(unseen, HIDDEN_MAX)
-        mass.masked_fill_(unseen, HIDDEN_SUM)
+        exponentials, top, mass = _exponentials(p, rows, keys)
         weights = _by_group(_dropped(p, exponentials, rows, keys), p.groups, range(len(rows)))
         block = torch.bmm(weights, _flat(p.v, keys)).view(batch, heads, len(rows), -1)
         where = slice(rows.start, rows.stop)
@@ -185,15 +202,15 @@ def backward(
         return _plain_backward(p, grad, out, highest, total)
     grads = Gradients(
         torch.zeros_like(p.q, memory_format=torch.contiguous_format),
-        torch.zeros(p.k.shape[0] * p.k.shape[1], *p.k.shape[2:]),
-        torch.zeros(p.v.shape[0] * p.v.shape[1], *p.v.shape[2:]),
+        torch.zeros(p.k.shape[0] * p.k.shape[1], *p.k.shape[2:], dtype=torch.float32),
+        torch.zeros(p.v.shape[0] * p.v.shape[1], *p.v.shape[2:], dtype=torch.float32),
     )
     overlap = torch.linalg.vecdot(grad, out).unsqueeze(-1)
     if p.sink is not None:
         share = torch.exp(p.sink.view(1, -1, 1) - highest) / total
         grads.sink = -(share.unsqueeze(-1) * overlap).sum((0, 2, 3))
     if p.bias is not None:
-        grads.bias = torch.zeros(p.bias.shape)
+        grads.bias = torch.zeros(p.bias.shape, dtype=torch.float32)
     for rows, keys in p.blocks():
         if not keys:
             continue

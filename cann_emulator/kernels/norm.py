@@ -6,6 +6,7 @@ dimensions that gamma has.
 
 import torch
 
+from cann_emulator.kernels.fused import find
 from cann_emulator.kernels.precision import deliver, wide, wide_all
 from cann_emulator.kernels.registry import kernel, refuse
 
@@ -30,6 +31,11 @@ def _rms_norm(x: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> tuple[tor
 
 @kernel("aclnnRmsNorm")
 def rms_norm(x, gamma, epsilon, y, rstd):
+    fused = find("rms_norm", x, gamma, y, rstd)
+    if fused and gamma.dtype in (x.dtype, torch.float32) and y.dtype == x.dtype:
+        _rows(x, gamma)
+        fused(x, gamma, epsilon, y, rstd)
+        return
     result, scale = _rms_norm(wide(x), wide(gamma), epsilon)
     deliver(y, result)
     deliver(rstd, scale)
@@ -44,6 +50,11 @@ def gemma_rms_norm(x, gamma, epsilon, y, rstd):
 
 @kernel("aclnnRmsNormGrad")
 def rms_norm_grad(dy, x, rstd, gamma, dx, dgamma):
+    fused = find("rms_norm_grad", x, dy, rstd, gamma, dx, dgamma)
+    if fused and dy.dtype == dx.dtype == x.dtype and gamma.dtype in (x.dtype, torch.float32):
+        _rows(x, gamma)
+        fused(dy, x, rstd, gamma, dx, dgamma)
+        return
     gamma_row = wide(gamma)
     grad, rows = _rows(wide(dy), gamma_row), _rows(wide(x), gamma_row)
     normalised = rows * rstd.reshape(-1, 1)

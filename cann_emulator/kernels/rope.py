@@ -6,6 +6,7 @@ gradient is dy * cos plus the transposed rotation of dy * sin.
 
 import torch
 
+from cann_emulator.kernels.fused import find
 from cann_emulator.kernels.precision import deliver, wide, wide_all
 from cann_emulator.kernels.registry import kernel, refuse
 
@@ -56,6 +57,11 @@ def _check_tables(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None
 
 @kernel("aclnnRotaryPositionEmbedding")
 def rotary_position_embedding(x, cos, sin, mode, out):
+    fused = find("rotary", x, cos, sin, out) if mode == 0 and x.shape[-1] % 2 == 0 else None
+    if fused and cos.dtype == sin.dtype == out.dtype == x.dtype:
+        _check_tables(x, cos, sin)
+        fused(x, cos, sin, out)
+        return
     deliver(out, _embed(wide(x), wide(cos), wide(sin), mode))
 
 
@@ -77,6 +83,11 @@ def _sum_to(value: torch.Tensor, shape: torch.Size) -> torch.Tensor:
 
 @kernel("aclnnRotaryPositionEmbeddingGrad")
 def rotary_position_embedding_grad(dy, cos, sin, x, mode, dx, dcos, dsin):
+    fused = find("rotary_grad", dy, cos, sin, dx) if mode == 0 and x is None and dy.shape[-1] % 2 == 0 else None
+    if fused and cos.dtype == sin.dtype == dx.dtype == dy.dtype:
+        _check_tables(dy, cos, sin)
+        fused(dy, cos, sin, dx)
+        return
     dy, cos, sin, x = wide_all(dy, cos, sin, x)
     _check_tables(dy, cos, sin)
     by_sin = dy * sin
