@@ -97,3 +97,10 @@ def test_a_killed_run_resumes_on_two_ranks(data: Path, tmp_path: Path) -> None:
     resumed = losses("killed")
     assert 0 < len(resumed) < 30
     assert resumed == losses("whole")[-len(resumed) :]
+
+
+def test_an_override_of_ones_own_goes_with_the_preset(data: Path, tmp_path: Path) -> None:
+    flags = (*LLAMA, *SMALL, "--training.steps", "2", "--dump_folder", str(tmp_path))
+    usual = train(data, *flags).losses
+    own = ("--npu.reference_parts", "norm", "--override.imports", "examples.own_override.float32_norm")
+    assert 0 < largest_difference(usual, train(data, *flags, *own).losses) < 2e-2
