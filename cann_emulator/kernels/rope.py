@@ -57,10 +57,10 @@ def _check_tables(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None
 
 @kernel("aclnnRotaryPositionEmbedding")
 def rotary_position_embedding(x, cos, sin, mode, out):
-    fused = find("rotary", x, cos, sin, out) if mode == 0 and x.shape[-1] % 2 == 0 else None
+    fused = find("rotary", x, cos, sin, out) if mode in (0, 1) and x.shape[-1] % 2 == 0 else None
     if fused and cos.dtype == sin.dtype == out.dtype == x.dtype:
         _check_tables(x, cos, sin)
-        fused(x, cos, sin, out)
+        fused(x, cos, sin, mode == 1, out)
         return
     deliver(out, _embed(wide(x), wide(cos), wide(sin), mode))
 
@@ -83,10 +83,10 @@ def _sum_to(value: torch.Tensor, shape: torch.Size) -> torch.Tensor:
 
 @kernel("aclnnRotaryPositionEmbeddingGrad")
 def rotary_position_embedding_grad(dy, cos, sin, x, mode, dx, dcos, dsin):
-    fused = find("rotary_grad", dy, cos, sin, dx) if mode == 0 and x is None and dy.shape[-1] % 2 == 0 else None
+    fused = find("rotary_grad", dy, cos, sin, dx) if mode in (0, 1) and x is None and dy.shape[-1] % 2 == 0 else None
     if fused and cos.dtype == sin.dtype == dx.dtype == dy.dtype:
         _check_tables(dy, cos, sin)
-        fused(dy, cos, sin, dx)
+        fused(dy, cos, sin, mode == 1, dx)
         return
     dy, cos, sin, x = wide_all(dy, cos, sin, x)
     _check_tables(dy, cos, sin)

@@ -92,8 +92,8 @@ FOR_EVERY_CPU void rms_norm_grad_row(const uint16_t* dy, const uint16_t* x, floa
     }
 }
 
-// y = x cos + rotated(x) sin, where the halves (a, b) rotate to (-b, a).
-FOR_EVERY_CPU void rotary_row(const uint16_t* x, const uint16_t* cos, const uint16_t* sin, uint16_t* y, int64_t half) {
+// y = x cos + rotated(x) sin. Pairs (a, b) rotate to (-b, a): halves of the row, or neighbours.
+FOR_EVERY_CPU void rotary_halves(const uint16_t* x, const uint16_t* cos, const uint16_t* sin, uint16_t* y, int64_t half) {
     for (int64_t i = 0; i < half; ++i) {
         const float a = from_bf16(x[i]), b = from_bf16(x[i + half]);
         y[i] = to_bf16(a * from_bf16(cos[i]) - b * from_bf16(sin[i]));
@@ -101,12 +101,29 @@ FOR_EVERY_CPU void rotary_row(const uint16_t* x, const uint16_t* cos, const uint
     }
 }
 
-FOR_EVERY_CPU void rotary_grad_row(const uint16_t* dy, const uint16_t* cos, const uint16_t* sin, uint16_t* dx,
-                                   int64_t half) {
+FOR_EVERY_CPU void rotary_pairs(const uint16_t* x, const uint16_t* cos, const uint16_t* sin, uint16_t* y, int64_t half) {
+    for (int64_t i = 0; i < half; ++i) {
+        const float a = from_bf16(x[2 * i]), b = from_bf16(x[2 * i + 1]);
+        y[2 * i] = to_bf16(a * from_bf16(cos[2 * i]) - b * from_bf16(sin[2 * i]));
+        y[2 * i + 1] = to_bf16(b * from_bf16(cos[2 * i + 1]) + a * from_bf16(sin[2 * i + 1]));
+    }
+}
+
+FOR_EVERY_CPU void rotary_grad_halves(const uint16_t* dy, const uint16_t* cos, const uint16_t* sin, uint16_t* dx,
+                                      int64_t half) {
     for (int64_t i = 0; i < half; ++i) {
         const float a = from_bf16(dy[i]), b = from_bf16(dy[i + half]);
         dx[i] = to_bf16(a * from_bf16(cos[i]) + b * from_bf16(sin[i + half]));
         dx[i + half] = to_bf16(b * from_bf16(cos[i + half]) - a * from_bf16(sin[i]));
+    }
+}
+
+FOR_EVERY_CPU void rotary_grad_pairs(const uint16_t* dy, const uint16_t* cos, const uint16_t* sin, uint16_t* dx,
+                                     int64_t half) {
+    for (int64_t i = 0; i < half; ++i) {
+        const float a = from_bf16(dy[2 * i]), b = from_bf16(dy[2 * i + 1]);
+        dx[2 * i] = to_bf16(a * from_bf16(cos[2 * i]) + b * from_bf16(sin[2 * i + 1]));
+        dx[2 * i + 1] = to_bf16(b * from_bf16(cos[2 * i + 1]) - a * from_bf16(sin[2 * i]));
     }
 }
 
@@ -214,17 +231,19 @@ void with_tables(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& s
     });
 }
 
-void rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& y) {
+void rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool pairs, const at::Tensor& y) {
     const int64_t n = x.size(-1);
+    const auto row = pairs ? rotary_pairs : rotary_halves;
     with_tables(x, cos, sin, [&](int64_t r, const uint16_t* c, const uint16_t* s) {
-        rotary_row(bits(x) + r * n, c, s, bits(y) + r * n, n / 2);
+        row(bits(x) + r * n, c, s, bits(y) + r * n, n / 2);
     });
 }
 
-void rotary_grad(const at::Tensor& dy, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& dx) {
+void rotary_grad(const at::Tensor& dy, const at::Tensor& cos, const at::Tensor& sin, bool pairs, const at::Tensor& dx) {
     const int64_t n = dy.size(-1);
+    const auto row = pairs ? rotary_grad_pairs : rotary_grad_halves;
     with_tables(dy, cos, sin, [&](int64_t r, const uint16_t* c, const uint16_t* s) {
-        rotary_grad_row(bits(dy) + r * n, c, s, bits(dx) + r * n, n / 2);
+        row(bits(dy) + r * n, c, s, bits(dx) + r * n, n / 2);
     });
 }
 
@@ -247,8 +266,8 @@ TORCH_LIBRARY(cann_emulator, library) {
     library.def("rms_norm(Tensor x, Tensor gamma, float epsilon, Tensor(a!) y, Tensor(b!) rstd) -> ()", &rms_norm);
     library.def("rms_norm_grad(Tensor dy, Tensor x, Tensor rstd, Tensor gamma, Tensor(a!) dx, Tensor(b!) dgamma) -> ()",
                 &rms_norm_grad);
-    library.def("rotary(Tensor x, Tensor cos, Tensor sin, Tensor(a!) y) -> ()", &rotary);
-    library.def("rotary_grad(Tensor dy, Tensor cos, Tensor sin, Tensor(a!) dx) -> ()", &rotary_grad);
+    library.def("rotary(Tensor x, Tensor cos, Tensor sin, bool pairs, Tensor(a!) y) -> ()", &rotary);
+    library.def("rotary_grad(Tensor dy, Tensor cos, Tensor sin, bool pairs, Tensor(a!) dx) -> ()", &rotary_grad);
     library.def("softmax(Tensor(a!) scores, int last, Tensor(b!) top, Tensor(c!) mass) -> ()", &softmax);
 }
 
