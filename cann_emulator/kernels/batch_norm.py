@@ -27,7 +27,7 @@ def batch_norm(x, weight, bias, running_mean, running_var, training, momentum, e
         for running, value in zip((running_mean, running_var), statistics, strict=True):
             if running is not value:  # a half was updated in its fp32 copy
                 running.copy_(value)
-    else:
+    elif save_mean is not None and save_mean.numel():
         deliver(save_mean, running_mean)
         deliver(save_invstd, None if running_var is None else torch.rsqrt(wide(running_var) + epsilon))
 
