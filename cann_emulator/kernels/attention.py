@@ -66,7 +66,7 @@ def _as_fp32(view: torch.Tensor) -> torch.Tensor:
     """A contiguous fp32 tensor, by one copy at most."""
     if view.dtype == torch.float32 and view.is_contiguous():
         return view
-    return torch.empty(view.shape).copy_(view)
+    return torch.empty(view.shape, dtype=torch.float32).copy_(view)
 
 
 def _lengths(ends: list[int], tokens: int, name: str) -> list[tuple[int, int]]:
@@ -274,7 +274,8 @@ class _Call:
         if mode in (2, 3, 4):
             return Visibility(*band(mode, queries, keys, self.args["preTokens"], self.args["nextTokens"]))
         if mode == 6:
-            prefix = torch.tensor(self.args["prefix"][run.first : run.first + count]).view(-1, 1, 1, 1)
+            lengths = self.args["prefix"][run.first : run.first + count]
+            prefix = torch.tensor(lengths, dtype=torch.int64).view(-1, 1, 1, 1)
             column, row = torch.arange(keys), torch.arange(queries).view(-1, 1)
             return Visibility(mask=(column > row + (keys - queries)) & (column >= prefix))
         shape = tuple(mask.shape)
@@ -369,7 +370,7 @@ def _score_grad(operator: str, *args) -> None:
     named = call.args
     outputs = {name: named[name] for name in ("dqOut", "dkOut", "dvOut")}
     ropes = {name: named.get(name) for name in ("dqRopeOut", "dkRopeOut")}
-    sink = torch.zeros(call.heads) if named.get("sink") is not None else None
+    sink = torch.zeros(call.heads, dtype=torch.float32) if named.get("sink") is not None else None
     pse, dpse = named.get("realShift"), named.get("dpseOut")
     for tensor in (*outputs.values(), *ropes.values()):
         if tensor is not None and call.order == "TND":

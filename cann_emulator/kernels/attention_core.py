@@ -149,7 +149,7 @@ def _exponentials(p: Problem, rows: range, keys: range) -> tuple[torch.Tensor, t
         unseen = p.sees.last is not None and last < 0
     else:
         scores = _scores(p, rows, keys)
-        top = scores.amax(-1, keepdim=True) if keys else torch.full((*scores.shape[:3], 1), -math.inf, dtype=torch.float32)
+        top = scores.amax(-1, keepdim=True) if keys else scores.new_full((*scores.shape[:3], 1), -math.inf)
         if p.sink is not None:
             top = torch.maximum(top, p.sink.view(1, -1, 1, 1))
         scores.sub_(top.masked_fill(top == -math.inf, 0.0)).exp_()

@@ -61,7 +61,7 @@ def _weights(x, target, weight, ignore_index):
     """(per-class weights, per-row weight of the row's class, mask of the rows that count, safe targets)."""
     counted = target != ignore_index
     safe = torch.where(counted, target, 0)
-    classes = torch.ones(x.shape[-1]) if weight is None else weight
+    classes = torch.ones(x.shape[-1], dtype=torch.float32) if weight is None else weight
     return classes, torch.where(counted, classes[safe], 0.0), counted, safe
 
 

@@ -166,6 +166,6 @@ def token_unpermute_with_routing_map_grad(
         experts = torch.arange(probs.shape[1]).repeat_interleave(tokens.numel() // probs.shape[1])
     deliver(dpermuted, spread * probs[tokens, experts].unsqueeze(-1))
     if dprobs is not None:
-        result = torch.zeros(probs.shape)
+        result = torch.zeros(probs.shape, dtype=torch.float32)
         result[tokens, experts] = torch.linalg.vecdot(permuted, spread)
         deliver(dprobs, result)

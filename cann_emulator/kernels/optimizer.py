@@ -17,9 +17,10 @@ def _adamw(var, m, v, v_max, grad, step, lr, beta1, beta2, weight_decay, eps, am
     if amsgrad and v_max is None:
         refuse(161002, "amsgrad is set, but maxGradNorm is missing")
     if all(t.dtype == torch.float32 for t in tensors):
+        steps = torch.tensor(step, dtype=torch.float32)
         torch._fused_adamw_(
-            [var], [grad], [m], [v], [v_max] if amsgrad else [], [torch.tensor(float(step))], lr=lr, beta1=beta1,
-            beta2=beta2, weight_decay=weight_decay, eps=eps, amsgrad=amsgrad, maximize=maximize,
+            [var], [grad], [m], [v], [v_max] if amsgrad else [], [steps], lr=lr, beta1=beta1, beta2=beta2,
+            weight_decay=weight_decay, eps=eps, amsgrad=amsgrad, maximize=maximize,
         )  # fmt: skip
         return
     for var, grad, m, v, *rest in _blocks(tensors):
