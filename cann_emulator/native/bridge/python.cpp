@@ -127,14 +127,11 @@ int report_exception(const char* name) {
         return fail_text(static_cast<int>(PyLong_AsLong(code.get())), std::string(name) + ": " + text_of(value));
     }
     PyErr_Clear();
-    std::string where;
-    for (Owned frame(trace ? PyObject_GetAttrString(value, "__traceback__") : nullptr); frame && frame.get() != Py_None;
-         frame.reset(PyObject_GetAttrString(frame.get(), "tb_next"))) {
-        const Owned line(PyObject_GetAttrString(frame.get(), "tb_lineno"));
-        const Owned python_frame(PyObject_GetAttrString(frame.get(), "tb_frame"));
-        const Owned source(PyObject_GetAttrString(python_frame.get(), "f_code"));
-        const Owned file(PyObject_GetAttrString(source.get(), "co_filename"));
-        where = text_of(file.get()) + ":" + text_of(line.get());
+    std::string where;  // the innermost frame's file, line and function
+    for (const auto* entry = reinterpret_cast<const PyTracebackObject*>(trace); entry; entry = entry->tb_next) {
+        const Owned code_of(reinterpret_cast<PyObject*>(PyFrame_GetCode(entry->tb_frame)));
+        const auto* source = reinterpret_cast<PyCodeObject*>(code_of.get());
+        where = text_of(source->co_filename) + ":" + std::to_string(entry->tb_lineno) + " in " + text_of(source->co_name);
     }
     PyErr_Clear();
     return fail_text(kInner, std::string(name) + ": the emulator's kernel failed with " +
