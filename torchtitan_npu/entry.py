@@ -8,6 +8,7 @@ import contextlib
 import logging
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ def main(arguments: list[str]) -> int:
         if _first_of_node():
             print(report(error), file=sys.stderr, flush=True)
         return USAGE_EXIT_CODE
+    except KeyboardInterrupt:  # Ctrl-C reaches every process of the terminal: the launcher says so once
+        return 128 + signal.SIGINT
     return 0
 
 

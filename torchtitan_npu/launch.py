@@ -21,6 +21,7 @@ def train(options: argparse.Namespace, flags: list[str]) -> int:
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // options.nproc)))
     from torch.distributed import run as torchrun
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     # The agent's log of a failure is a page of stack; what is needed of it is said below.
@@ -34,6 +35,9 @@ def train(options: argparse.Namespace, flags: list[str]) -> int:
         torchrun.run(torchrun.parse_args([*arguments, "--module", "torchtitan_npu.entry", options.data, *flags]))
     except ChildFailedError as error:
         return _explain(error.failures.items())
+    except SignalException as error:  # Ctrl-C among them: the ranks were ended before this was raised
+        print(f"torchtitan-npu: stopped by {error.sigval.name}", file=sys.stderr, flush=True)
+        return 128 + error.sigval
     return 0
 
 

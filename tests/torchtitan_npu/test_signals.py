@@ -1,4 +1,4 @@
-"""A run that is stopped: every process ends, the exit code is the signal's, and no traceback covers what was printed."""
+"""A run that is stopped: every process ends, the exit code is the signal's, no traceback covers what was printed."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def _processes(group: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM], ids=lambda stop: stop.name)
+@pytest.mark.parametrize("stop", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=str)
 def test_a_stopped_run_leaves_nothing_behind(data: Path, tmp_path: Path, stop: signal.Signals) -> None:
     flags = ("--training.steps", "10000", "--metrics.log_freq", "1", "--dump_folder", str(tmp_path / "run"))
     arguments = ["train", "--data", str(data), "--nproc", str(RANKS), *LLAMA, *SMALL, *flags]
