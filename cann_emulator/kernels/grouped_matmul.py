@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from cann_emulator.kernels.precision import deliver, wide
+from cann_emulator.kernels.quantisation import plain_scale
 from cann_emulator.kernels.registry import kernel, refuse
 
 _ACTIVATIONS = {
@@ -102,9 +103,7 @@ class _Epilogue:
             if bias is not None and bias.dtype == torch.int32:
                 result, bias = result + bias.double(), None
             if scale is not None:
-                if scale.dtype in (torch.int64, torch.uint64):
-                    scale = scale.view(torch.int32)[..., ::2].contiguous().view(torch.float32)
-                result = result * scale.double()
+                result = result * plain_scale(scale).double()
             if self.token_scale is not None:
                 result = result * self.token_scale[rows].double().unsqueeze(-1)
         elif x.dtype.is_floating_point and weight.dtype == torch.int8:

@@ -125,3 +125,33 @@ def apply_rotary_pos_emb_v2(query, key, cos, sin, layout, rotary_mode):
 @kernel("aclnnInterleaveRope")
 def interleave_rope(x, cos, sin, y):
     deliver(y, _embed(wide(x), wide(cos), wide(sin), 3))
+
+
+def _rope_from_cache(positions, query, key, cache, sections, head_size, neox, cache_mode, query_out, key_out) -> None:
+    if cache_mode:
+        refuse(561000, f"cacheMode {cache_mode} is not implemented")
+    size = cache.shape[-1]
+    tables = wide(cache)[positions.long()]
+    if sections and any(sections):  # three rows of positions, each for a section of the frequencies
+        cos, sin = (
+            torch.cat([part[i] for i, part in enumerate(half.split(list(sections), -1))], -1)
+            for half in tables.chunk(2, -1)
+        )
+    else:
+        cos, sin = tables.chunk(2, -1)
+    mode = 0 if neox else 1
+    cos, sin = ((torch.cat((t, t), -1) if neox else t.repeat_interleave(2, -1)).unsqueeze(-2) for t in (cos, sin))
+    for source, target in ((query, query_out), (key, key_out)):
+        heads = wide(source).unflatten(-1, (-1, head_size)).clone()
+        heads[..., :size] = _embed(heads[..., :size], cos, sin, mode)
+        deliver(target, heads.flatten(-2))
+
+
+@kernel("aclnnRopeWithSinCosCache")
+def rope_with_sin_cos_cache(positions, query, key, cache, sections, head_size, neox, query_out, key_out):
+    _rope_from_cache(positions, query, key, cache, sections, head_size, neox, 0, query_out, key_out)
+
+
+@kernel("aclnnRopeWithSinCosCacheV2")
+def rope_with_sin_cos_cache_v2(positions, query, key, cache, sections, head_size, neox, mode, query_out, key_out):
+    _rope_from_cache(positions, query, key, cache, sections, head_size, neox, mode, query_out, key_out)
