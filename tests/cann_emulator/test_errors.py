@@ -1,6 +1,7 @@
 """What a user is told: of a missing kernel, of a refusal, of a kernel that fails, of torch_npu without CANN."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -52,7 +53,7 @@ print("goes on", torch.cos(x).tolist())
     assert "goes on [1.0, 1.0]" in text
 
 
-def test_a_kernel_that_fails_is_an_error_with_its_traceback():
+def test_a_kernel_that_fails_is_an_error_that_says_where():
     done = python(
         CHANGED
         + """
@@ -66,7 +67,7 @@ print("goes on", torch.zeros(2, device="npu").tolist())
     assert done.returncode == 0, done.stderr
     assert "call aclnnTan failed, error code is 561000" in done.stdout
     assert "ZeroDivisionError: for a test" in done.stdout
-    assert "in failing" in done.stdout + done.stderr
+    assert re.search(r"\(\S+:\d+ in failing\)", done.stdout), done.stdout
     assert "goes on [0.0, 0.0]" in done.stdout
 
 

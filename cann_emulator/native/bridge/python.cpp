@@ -130,8 +130,9 @@ int report_exception(const char* name) {
     std::string where;  // the innermost frame's file, line and function
     for (const auto* entry = reinterpret_cast<const PyTracebackObject*>(trace); entry; entry = entry->tb_next) {
         const Owned code_of(reinterpret_cast<PyObject*>(PyFrame_GetCode(entry->tb_frame)));
-        const auto* source = reinterpret_cast<PyCodeObject*>(code_of.get());
-        where = text_of(source->co_filename) + ":" + std::to_string(entry->tb_lineno) + " in " + text_of(source->co_name);
+        auto* source = reinterpret_cast<PyCodeObject*>(code_of.get());
+        const int line = PyCode_Addr2Line(source, entry->tb_lasti);  // tb_lineno is -1 until Python code asks for it
+        where = text_of(source->co_filename) + ":" + std::to_string(line) + " in " + text_of(source->co_name);
     }
     PyErr_Clear();
     return fail_text(kInner, std::string(name) + ": the emulator's kernel failed with " +
