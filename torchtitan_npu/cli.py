@@ -207,6 +207,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `torchtitan-npu configs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(report(UserError(f"{error.filename}: {error.strerror}")), file=sys.stderr, flush=True)
+        return USAGE_EXIT_CODE
     except KeyboardInterrupt:
         return 130
 

@@ -159,4 +159,16 @@ def _checkpoint(config: Any) -> None:
             raise UserError(f"checkpoint {path} is corrupt: {name} is {state}", fix)
 
 
-_RULES = (_graphs, _attention, _tokenizer, _datasets, _shapes, _checkpoint)
+def _output(config: Any) -> None:
+    """Found out now, not when the first file is written after the model is built."""
+    folder = Path(config.dump_folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise UserError(f"nothing can be written to {folder}", "name another folder with --dump_folder")
+
+
+_RULES = (_graphs, _attention, _tokenizer, _datasets, _shapes, _checkpoint, _output)

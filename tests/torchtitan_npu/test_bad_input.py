@@ -32,6 +32,7 @@ def configure(data: Path, *flags: str) -> None:
         (["--training.no-disable_cuda_graphs"], "graph capture of a step is not served"),
         (["--npu.memory_fraction", "2"], "memory_fraction must be above 0"),
         (["--npu.reference_parts", "norms"], "no part norms"),
+        (["--dump_folder", f"{__file__}/run"], "nothing can be written to"),
     ],
 )
 def test_configuration_is_refused(data: Path, flags: list[str], message: str) -> None:

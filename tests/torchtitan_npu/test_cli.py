@@ -69,6 +69,11 @@ def test_bad_names_are_refused_with_the_choices(flags: list[str], message: str) 
     assert len(result.stderr.splitlines()) < 24 and "Traceback" not in result.stderr
 
 
+def test_a_folder_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["prepare", "--output", f"{__file__}/data"]) == 2
+    assert "Not a directory" in capsys.readouterr().err
+
+
 def test_unknown_option_of_another_command_is_refused() -> None:
     result = run("prepare", "--colour", "red")
     assert result.returncode == 2 and "unrecognized arguments: --colour" in result.stderr
