@@ -45,10 +45,14 @@ def _explain(failures: Iterable) -> int:
     codes = {rank: failure.exitcode for rank, failure in failures}
     if USAGE_EXIT_CODE in codes.values():
         return USAGE_EXIT_CODE  # the rank has said why
-    first = min(codes)
-    how = f"exit code {codes[first]}" if codes[first] >= 0 else f"signal {-codes[first]}"
-    print(f"torchtitan-npu: error: rank {first} stopped with {how}; its output is above", file=sys.stderr, flush=True)
+    # All are named: where one rank is killed, its peers fail too, and may be noticed first.
+    how = [f"rank {rank} stopped with {_ending(code)}" for rank, code in sorted(codes.items())]
+    print(f"torchtitan-npu: error: {', '.join(how)}; the output is above", file=sys.stderr, flush=True)
     return 1
+
+
+def _ending(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"
 
 
 def check_config_name(flags: list[str]) -> None:

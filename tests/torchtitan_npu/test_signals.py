@@ -5,10 +5,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.torchtitan_npu.runs import LLAMA, SMALL
+from torchtitan_npu import launch
 
 RANKS = 2
 
@@ -54,3 +56,9 @@ def test_a_stopped_run_leaves_nothing_behind(data: Path, tmp_path: Path, stop: s
     finally:
         for process in _processes(run.pid):
             os.kill(process, signal.SIGKILL)
+
+
+def test_every_rank_that_failed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    failures = {1: SimpleNamespace(exitcode=-signal.SIGKILL), 0: SimpleNamespace(exitcode=1)}
+    assert launch._explain(failures.items()) == 1
+    assert "rank 0 stopped with exit code 1, rank 1 stopped with signal 9" in capsys.readouterr().err
