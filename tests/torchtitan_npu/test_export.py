@@ -20,7 +20,6 @@ PROMPTS = (
 )
 # Logits are of order 10; bfloat16 weights and activations keep 8 bits.
 TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}
-MODELS = pytest.mark.parametrize("model", [LLAMA, QWEN], ids=["llama3", "qwen3"])
 
 
 @pytest.fixture(scope="module", params=[LLAMA, QWEN], ids=["llama3", "qwen3"])
@@ -94,14 +93,14 @@ def test_the_folder_is_complete(trained, data: Path, tmp_path: Path) -> None:
         assert config["head_dim"] == 128 and config["tie_word_embeddings"] and config["rope_scaling"] is None
 
 
-def test_the_command_writes_and_refuses(trained, data: Path, tmp_path: Path) -> None:
+def test_the_command_writes_and_never_overwrites(trained, data: Path, tmp_path: Path) -> None:
     model, checkpoint, *_ = trained
     arguments = ("export", *model, "--checkpoint", str(checkpoint), "--tokenizer", str(data / "tokenizer"))
-    first = command(*arguments, "--output", "hf", cwd=tmp_path)
-    assert first.returncode == 0 and "wrote hf" in first.stdout
+    result = command(*arguments, "--output", "hf", cwd=tmp_path)
+    assert result.returncode == 0 and "wrote hf" in result.stdout
     before = (tmp_path / "hf" / "model.safetensors").stat().st_mtime_ns
-    second = command(*arguments, "--output", "hf", cwd=tmp_path)
-    assert second.returncode == 2 and "exists already" in second.stderr
+    with pytest.raises(UserError, match="exists already"):
+        _export(model, checkpoint, data, tmp_path / "hf")
     assert (tmp_path / "hf" / "model.safetensors").stat().st_mtime_ns == before
 
 
