@@ -52,9 +52,14 @@ def test_doctor_finds_nothing_broken() -> None:
 
 def test_doctor_notices_a_target_that_went_away(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = converters.Converter(
-        name="gone", part="rope", target="torchtitan.models.common.rope.Gone.Config", factory="os.getcwd", operator="", saves="",
+        name="gone",
+        part="rope",
+        target="torchtitan.models.common.rope.Gone.Config",
+        factory="os.getcwd",
+        operator="",
+        saves="",
         delete_when="",
-    )  # fmt: skip
+    )
     monkeypatch.setattr(converters, "CONVERTERS", (entry,))
     (finding,) = doctor._converters()
     assert finding.state == doctor.BROKEN and "Gone" in finding.text
