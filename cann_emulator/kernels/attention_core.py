@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 _UNBOUNDED = 2147483647
-_BLOCK_SCORES = 1 << 17  # scores a block may hold
+_BLOCK_SCORES = 1 << 18  # scores a block may hold
 _LEAST_ROWS = 32
 # What the operator stores as maximum and sum of a row that sees no key.
 HIDDEN_MAX = torch.finfo(torch.float32).min

@@ -46,6 +46,12 @@ inline float exponential(float x) {
     return x < -87.3f ? 0.0f : p * power;
 }
 
+// Integers in the order of the floats they are made of.
+inline int32_t ordered(float value) {
+    const int32_t bits = std::bit_cast<int32_t>(value);
+    return bits ^ ((bits >> 31) & 0x7fffffff);
+}
+
 FOR_EVERY_CPU void widen(const uint16_t* in, float* out, int64_t n) {
     for (int64_t i = 0; i < n; ++i) out[i] = from_bf16(in[i]);
 }
@@ -129,8 +135,10 @@ FOR_EVERY_CPU void rotary_grad_pairs(const uint16_t* dy, const uint16_t* cos, co
 
 // Replaces the first `seen` scores of a row by exp(score - maximum), the others by 0.
 FOR_EVERY_CPU void softmax_row(float* row, int64_t seen, int64_t n, float* top, float* mass) {
-    float highest = -std::numeric_limits<float>::infinity();
-    for (int64_t i = 0; i < seen; ++i) highest = row[i] > highest || row[i] != row[i] ? row[i] : highest;
+    // The largest as integers of the same order, which the compiler can find several at a time; NaN is above all.
+    int32_t key = ordered(-std::numeric_limits<float>::infinity());
+    for (int64_t i = 0; i < seen; ++i) key = std::max(key, ordered(row[i]));
+    const float highest = std::bit_cast<float>(key ^ ((key >> 31) & 0x7fffffff));
     float sum = 0.0f;
     for (int64_t i = 0; i < seen; ++i) {
         const float value = exponential(row[i] - highest);
