@@ -18,14 +18,14 @@ def _rows(x: torch.Tensor, gamma: torch.Tensor) -> torch.Tensor:
     return x.reshape(-1, gamma.numel()) if gamma.numel() else x.reshape(0, 0)
 
 
-def _rms_normalised(x: torch.Tensor, epsilon: float) -> tuple[torch.Tensor, torch.Tensor]:
+def _over_rms(x: torch.Tensor, epsilon: float) -> tuple[torch.Tensor, torch.Tensor]:
     """(x / rms, 1 / rms) by row."""
     rstd = torch.rsqrt(torch.linalg.vecdot(x, x).div_(max(x.shape[-1], 1)).add_(epsilon)).unsqueeze(-1)
     return x * rstd, rstd
 
 
-def _rms_norm(x: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> tuple[torch.Tensor, torch.Tensor]:
-    normalised, rstd = _rms_normalised(_rows(x, gamma), epsilon)
+def rms_normalised(x: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> tuple[torch.Tensor, torch.Tensor]:
+    normalised, rstd = _over_rms(_rows(x, gamma), epsilon)
     return normalised.mul_(gamma.reshape(-1)), rstd
 
 
@@ -36,14 +36,14 @@ def rms_norm(x, gamma, epsilon, y, rstd):
         _rows(x, gamma)
         fused(x, gamma, epsilon, y, rstd)
         return
-    result, scale = _rms_norm(wide(x), wide(gamma), epsilon)
+    result, scale = rms_normalised(wide(x), wide(gamma), epsilon)
     deliver(y, result)
     deliver(rstd, scale)
 
 
 @kernel("aclnnGemmaRmsNorm")
 def gemma_rms_norm(x, gamma, epsilon, y, rstd):
-    result, scale = _rms_norm(wide(x), wide(gamma) + 1, epsilon)
+    result, scale = rms_normalised(wide(x), wide(gamma) + 1, epsilon)
     deliver(y, result)
     deliver(rstd, scale)
 
@@ -68,7 +68,7 @@ def rms_norm_grad(dy, x, rstd, gamma, dx, dgamma):
 def add_rms_norm(x1, x2, gamma, epsilon, y, rstd, x):
     total = wide(x1) + wide(x2)
     deliver(x, total)
-    result, scale = _rms_norm(total, wide(gamma), epsilon)
+    result, scale = rms_normalised(total, wide(gamma), epsilon)
     deliver(y, result)
     deliver(rstd, scale)
 
@@ -82,7 +82,7 @@ def inplace_add_rms_norm(x1, x2, gamma, epsilon, rstd):
 def add_rms_norm_cast(x1, x2, gamma, epsilon, y1, y2, rstd, x):
     total = wide(x1) + wide(x2)
     deliver(x, total)
-    result, scale = _rms_norm(total, wide(gamma), epsilon)
+    result, scale = rms_normalised(total, wide(gamma), epsilon)
     deliver(y1, result)
     deliver(y2, result)
     deliver(rstd, scale)

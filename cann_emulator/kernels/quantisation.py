@@ -21,10 +21,18 @@ def _target(output: torch.Tensor) -> tuple[float, float]:
     return refuse(561000, f"quantisation to {output.dtype} is not implemented")
 
 
-def _write(output: torch.Tensor, values: torch.Tensor, mode: str | None = "round") -> None:
+def write_quantised(output: torch.Tensor, values: torch.Tensor, mode: str | None = "round") -> None:
+    """Rounds values into the range of the output's dtype."""
     low, high = _target(output)
     rounded = values if output.dtype in _FLOAT8 else _rounder(mode)(values)
     deliver(output, rounded.clamp(low, high))
+
+
+def quantise_rows(values: torch.Tensor, y: torch.Tensor, scale: torch.Tensor) -> None:
+    """Quantises every row by its own largest magnitude."""
+    factor = values.abs().amax(-1, keepdim=True) / _target(y)[1]
+    write_quantised(y, torch.where(factor == 0, 0.0, values / factor))
+    deliver(scale, factor)
 
 
 def _rounder(mode: str | None):
@@ -52,7 +60,7 @@ def _ascend_quant(x, scale, offset, sqrt_mode, round_mode, axis, y) -> None:
     values = wide(x) * scale
     if sqrt_mode:
         values = values * scale
-    _write(y, values if offset is None else values + offset, round_mode)
+    write_quantised(y, values if offset is None else values + offset, round_mode)
 
 
 @kernel("aclnnAscendQuant")
@@ -78,7 +86,7 @@ def ascend_anti_quant(x, scale, offset, dtype, sqrt_mode, y):
 def quantize(x, scales, zero_points, dtype, axis, out):
     scales, zero_points = _along(scales, x, axis), _along(zero_points, x, axis)
     values = wide(x) / scales
-    _write(out, values if zero_points is None else torch.round(values) + zero_points)
+    write_quantised(out, values if zero_points is None else torch.round(values) + zero_points)
 
 
 def _smoothed(x: torch.Tensor, smooth: torch.Tensor | None, groups: torch.Tensor | None) -> torch.Tensor:
@@ -109,7 +117,7 @@ def _dynamic_quant(x, smooth, groups, symmetric, mode, limit, y, scale, offset) 
         factor = (top - bottom) / (high - low)
         shift = high - top / factor
     scaled = torch.where(factor == 0, 0.0, values / factor)
-    _write(y, scaled if shift is None else scaled + shift)
+    write_quantised(y, scaled if shift is None else scaled + shift)
     deliver(scale, factor)
     deliver(offset, shift)
 
@@ -201,7 +209,7 @@ def _quant_matmul(x1, x2, x1_scale, x2_scale, y_scale, offsets, bias, transpose_
         result = result * (factor.unsqueeze(-1) if factor.dim() == 1 and factor.numel() > 1 else factor)
     result = result if bias is None else result + bias.double()
     if out.dtype in (torch.int8, *_FLOAT8):
-        _write(out, result)
+        write_quantised(out, result)
     else:
         deliver(out, result)
 
@@ -228,7 +236,7 @@ def _weight_quant_matmul(x, weight, scale, offset, quant_scale, quant_offset, bi
     result = result if bias is None else result + bias
     if quant_scale is not None:
         result = result * plain_scale(quant_scale)
-        _write(y, result if quant_offset is None else result + wide(quant_offset))
+        write_quantised(y, result if quant_offset is None else result + wide(quant_offset))
     else:
         deliver(y, result)
 

@@ -114,3 +114,32 @@ def test_what_is_not_implemented_is_refused():
         torch_npu.npu_quant_matmul(
             x1.npu(), x2.npu(), torch.ones(16).npu(), offset=torch.ones(16).npu(), output_dtype=torch.int8
         )
+
+
+def rms_norm(x, gamma, eps=1e-6):
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * gamma
+
+
+def test_add_rms_norm_quant():
+    x1, x2, gamma = (random(*s, dtype=torch.float16, seed=i) for i, s in enumerate(((4, 32), (4, 32), (32,))))
+    scale, zero = torch.full((32,), 0.05), torch.full((32,), 3, dtype=torch.int32)
+    y, _, total = torch_npu.npu_add_rms_norm_quant(x1.npu(), x2.npu(), gamma.npu(), scale.npu(), zero.npu())
+    whole = x1.float() + x2.float()
+    torch.testing.assert_close(total.cpu(), whole.half())
+    expected = torch.round(rms_norm(whole, gamma.float()) / 0.05 + 3).clamp(-128, 127)
+    assert (y.cpu().float() - expected).abs().max() <= 1
+
+
+def test_add_rms_norm_dynamic_quant():
+    x1, x2, gamma = (random(*s, dtype=torch.float16, seed=i) for i, s in enumerate(((4, 32), (4, 32), (32,))))
+    y, _, total, scale, _ = torch_npu.npu_add_rms_norm_dynamic_quant(x1.npu(), x2.npu(), gamma.npu())
+    expected = rms_norm(x1.float() + x2.float(), gamma.float())
+    torch.testing.assert_close(y.cpu().float() * scale.cpu().unsqueeze(-1), expected, atol=0.05, rtol=0)
+
+
+def test_swiglu_quant():
+    x = random(6, 32, dtype=torch.float16)
+    y, scale = torch_npu.npu_swiglu_quant(x.npu(), quant_mode=1, activate_left=True)
+    left, right = x.float().chunk(2, -1)
+    expected = F.silu(left) * right
+    torch.testing.assert_close(y.cpu().float() * scale.cpu().unsqueeze(-1), expected, atol=0.03, rtol=0)
