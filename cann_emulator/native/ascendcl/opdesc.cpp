@@ -18,7 +18,7 @@ struct aclDataBuffer {
     size_t size;
 };
 
-// Attributes as text: named operators are not run by the emulator, messages show them.
+// Attributes as text: the few named operators that the emulator runs hardly need them.
 struct aclopAttr {
     std::map<std::string, std::string> values;
 };
@@ -58,6 +58,8 @@ ACL_API int aclDestroyDataBuffer(const aclDataBuffer* buffer) {
     return 0;
 }
 
+ACL_API void* aclGetDataBufferAddr(const aclDataBuffer* buffer) { return buffer ? buffer->data : nullptr; }
+
 ACL_API aclopAttr* aclopCreateAttr() { return new aclopAttr; }
 ACL_API void aclopDestroyAttr(const aclopAttr* attr) { delete attr; }
 
@@ -75,6 +77,13 @@ std::string list(int count, const T* values) {
     return text + "]";
 }
 }  // namespace
+
+// The attribute's text, empty where it was not set. For libacl_op_compiler.so.
+ACL_API const char* emu_attribute(const aclopAttr* attr, const char* name) {
+    if (!attr) return "";
+    const auto found = attr->values.find(name);
+    return found == attr->values.end() ? "" : found->second.c_str();
+}
 
 ACL_API int aclopSetAttrBool(aclopAttr* attr, const char* name, uint8_t value) {
     return set(attr, name, value ? "true" : "false");

@@ -22,6 +22,8 @@ namespace {
 constexpr int kParamInvalid = 161002;
 constexpr int kNoKernel = 561003;
 constexpr int kAddressOutOfRange = 507035;
+constexpr int kHost = -1;  // the device of pinned host memory
+constexpr int kAnyDevice = -1;
 
 struct Limit {
     int arg;
@@ -71,29 +73,36 @@ int check_limits(int op, const Slot* slots) {
     return 0;
 }
 
-// Refuses memory that is not the device's: on hardware the access would fault. Adds the tensor's size to `bytes`.
-int check_memory(const Operator& op, int arg, const aclTensor* tensor, int64_t* bytes) {
+// Refuses memory that is not the device's: on hardware the access would fault. `home` is the device that runs the
+// operator, or kAnyDevice. Adds the tensor's size to `bytes`.
+int check_memory(const Operator& op, int arg, const aclTensor* tensor, int home, int64_t* bytes) {
     if (!tensor) return 0;
     const Extent range = extent(*tensor);
     if (range.bytes == 0) return 0;
     *bytes += element_count(*tensor) * dtype_facts(tensor->dtype).bits / 8;
     int device = -1;
     const Access access = check_access(range.begin, range.bytes, &device);
-    if (access == Access::ok) return 0;
+    if (access == Access::ok) {
+        if (device == home || device == kHost || home == kAnyDevice) return 0;
+        return fail(kAddressOutOfRange,
+                    "%s: argument %s lies on device %d, and the stream that runs the operator belongs to device %d. "
+                    "Operators do not reach another device's memory: move the tensor first (.to('npu:%d')).",
+                    op.name, op.arg_names[arg], device, home, home);
+    }
     return fail(kAddressOutOfRange,
                 "%s: argument %s, %zu bytes at %p, %s. The device address is out of range.", op.name,
                 op.arg_names[arg], range.bytes, static_cast<const void*>(range.begin),
                 access == Access::freed ? "was freed before the launch" : "is not inside one device allocation");
 }
 
-int check_all_memory(const Operator& op, const Slot* slots, int64_t* bytes) {
+int check_all_memory(const Operator& op, const Slot* slots, int home, int64_t* bytes) {
     for (int arg = 0; op.kinds[arg]; ++arg) {
         if (!slots[arg]) continue;
         if (op.kinds[arg] == static_cast<char>(ArgKind::tensor)) {
-            if (int code = check_memory(op, arg, object<aclTensor>(slots[arg]), bytes)) return code;
+            if (int code = check_memory(op, arg, object<aclTensor>(slots[arg]), home, bytes)) return code;
         } else if (op.kinds[arg] == static_cast<char>(ArgKind::tensor_list)) {
             for (aclTensor* tensor : object<aclTensorList>(slots[arg])->tensors) {
-                if (int code = check_memory(op, arg, tensor, bytes)) return code;
+                if (int code = check_memory(op, arg, tensor, home, bytes)) return code;
             }
         }
     }
@@ -108,6 +117,18 @@ int counter_of(int op) {
         id.store(known, std::memory_order_relaxed);
     }
     return known - 1;
+}
+
+// `peers`: whether the operator may use other devices' memory.
+int run(int op, const Slot* slots, void* stream, bool peers) {
+    if (int code = stream_drain(stream)) return code;
+    const int device = stream_device(stream);
+    int64_t bytes = 0;
+    if (int code = check_all_memory(kOperators[op], slots, peers ? kAnyDevice : device, &bytes)) return code;
+    const int64_t start = now_ns();
+    if (int code = load_backend()->run(op, slots)) return code;
+    record(counter_of(op), device, stream_id(stream), start, now_ns(), bytes);
+    return 0;
 }
 
 }  // namespace
@@ -160,14 +181,7 @@ int prepare(int op, const Slot* slots, uint64_t* workspace_size, Executor** exec
 int launch(Executor* raw, void* stream) {
     if (!raw) return fail(161001, "aclnn: the executor is null; the first phase failed or was not called");
     const std::unique_ptr<Executor> executor(raw);
-    const Operator& facts = kOperators[executor->op];
-    if (int code = stream_drain(stream)) return code;
-    int64_t bytes = 0;
-    if (int code = check_all_memory(facts, executor->slots.data(), &bytes)) return code;
-    const int64_t start = now_ns();
-    if (int code = load_backend()->run(executor->op, executor->slots.data())) return code;
-    record(counter_of(executor->op), stream_device(stream), stream_id(stream), start, now_ns(), bytes);
-    return 0;
+    return run(executor->op, executor->slots.data(), stream, false);
 }
 
 }  // namespace emu
@@ -175,4 +189,13 @@ int launch(Executor* raw, void* stream) {
 extern "C" EMU_API int aclDestroyAclOpExecutor(emu::Executor* executor) {
     delete executor;
     return 0;
+}
+
+// For copies between devices, which a stream of either device may run.
+extern "C" EMU_API int emu_copy_views(const aclTensor* to, const aclTensor* from, void* stream) {
+    static const int op = emu::operator_index("aclnnInplaceCopy");
+    const emu::Slot slots[] = {emu::slot(to), emu::slot(from), 0};
+    if (!emu::load_backend()) return emu::kNoKernel;
+    if (int code = emu::check_limits(op, slots)) return code;
+    return emu::run(op, slots, stream, true);
 }
