@@ -86,8 +86,8 @@ def summary_lines(figures: dict[str, Any]) -> list[str]:
     share, taken, target = (figures[key] for key in ("share", "share_in_dtypes_taken", "target"))
     lines += [
         "",
-        f"torch_npu registers a kernel for {registered} operators. Of these, {passes} pass on NPU kernels in",
-        f"every dtype: {share:.1%} (target {target:.0%}); in every dtype that they take: {taken:.1%}.",
+        f"torch_npu registers a kernel for {registered} operators. Of these, {passes} pass on",
+        f"NPU kernels in every dtype: {share:.1%} (target {target:.0%}); in all they take: {taken:.1%}.",
     ]
     return lines
 

@@ -48,7 +48,7 @@ def test_broken_kernels_are_seen(run):
     found = run(
         """
         replace("aclnnSub", lambda x, other, alpha, out: out.copy_(x - alpha * other + 0.01))
-        replace("aclnnMul", lambda x, other, out: out.copy_((x * other).flip(0)))
+        replace("aclnnMaximum", lambda x, other, out: out.copy_(x.maximum(other).flip(-1)))
         replace("aclnnTan", None)
         replace("aclnnErf", lambda x, out: registry.refuse(161002, "x is not taken"))
         replace("aclnnSigmoidBackward", lambda grad, y, out: out.copy_(grad))
@@ -59,7 +59,10 @@ def test_broken_kernels_are_seen(run):
             raise ZeroDivisionError("by a test")
         replace("aclnnCosh", failing)
         """,
-        *[(op, "float32") for op in ("sub", "mul", "tan", "erf", "sigmoid", "cosh", "acos", "abs", "add", "transpose")],
+        *[
+            (op, "float32")
+            for op in ("sub", "maximum", "tan", "erf", "sigmoid", "cosh", "acos", "abs", "add", "transpose")
+        ],
         ("atan", "bfloat16"),
         # torch_npu warns of a fallback once; it must be seen every time.
         ("i0", "float32"),
@@ -68,7 +71,7 @@ def test_broken_kernels_are_seen(run):
     verdicts = {(op, dtype): (result["verdict"], _stage(result)) for (op, dtype), result in found.items()}
     assert verdicts == {
         ("sub", "float32"): (Verdict.WRONG, "forward"),
-        ("mul", "float32"): (Verdict.WRONG, "forward"),
+        ("maximum", "float32"): (Verdict.WRONG, "forward"),
         ("tan", "float32"): (Verdict.NOT_IMPLEMENTED, "forward"),
         ("erf", "float32"): (Verdict.REFUSED, "forward"),
         ("sigmoid", "float32"): (Verdict.WRONG, "backward"),

@@ -26,7 +26,8 @@ def test_listed_operators_pass():
     failed = []
 
     def done(result):
-        if result["verdict"] != Verdict.PASSES:
+        # The few samples that are run may all be of those that need no kernel.
+        if result["verdict"] not in (Verdict.PASSES, Verdict.NO_KERNEL):
             failed.append((result["op"], result["dtype"], result["verdict"], result["failures"][:1]))
 
     cases = [{"op": op, "dtype": dtype, "limit": SAMPLES} for op, dtype in sorted(passing.read())]
