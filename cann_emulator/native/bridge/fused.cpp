@@ -98,38 +98,49 @@ FOR_EVERY_CPU void rms_norm_grad_row(const uint16_t* dy, const uint16_t* x, floa
     }
 }
 
-// y = x cos + rotated(x) sin. Pairs (a, b) rotate to (-b, a): halves of the row, or neighbours.
-FOR_EVERY_CPU void rotary_halves(const uint16_t* x, const uint16_t* cos, const uint16_t* sin, uint16_t* y, int64_t half) {
-    for (int64_t i = 0; i < half; ++i) {
-        const float a = from_bf16(x[i]), b = from_bf16(x[i + half]);
-        y[i] = to_bf16(a * from_bf16(cos[i]) - b * from_bf16(sin[i]));
-        y[i + half] = to_bf16(b * from_bf16(cos[i + half]) + a * from_bf16(sin[i + half]));
+// y = x cos + rotated(x) sin for `count` rows that share a row of the tables. Pairs (a, b) rotate to (-b, a): halves of
+// the row, or neighbours. The gradient rotates back.
+FOR_EVERY_CPU void rotary_halves(const uint16_t* x, const float* cos, const float* sin, uint16_t* y, int64_t half,
+                                 int64_t count) {
+    for (int64_t row = 0; row < count; ++row, x += 2 * half, y += 2 * half) {
+        for (int64_t i = 0; i < half; ++i) {
+            const float a = from_bf16(x[i]), b = from_bf16(x[i + half]);
+            y[i] = to_bf16(a * cos[i] - b * sin[i]);
+            y[i + half] = to_bf16(b * cos[i + half] + a * sin[i + half]);
+        }
     }
 }
 
-FOR_EVERY_CPU void rotary_pairs(const uint16_t* x, const uint16_t* cos, const uint16_t* sin, uint16_t* y, int64_t half) {
-    for (int64_t i = 0; i < half; ++i) {
-        const float a = from_bf16(x[2 * i]), b = from_bf16(x[2 * i + 1]);
-        y[2 * i] = to_bf16(a * from_bf16(cos[2 * i]) - b * from_bf16(sin[2 * i]));
-        y[2 * i + 1] = to_bf16(b * from_bf16(cos[2 * i + 1]) + a * from_bf16(sin[2 * i + 1]));
+FOR_EVERY_CPU void rotary_pairs(const uint16_t* x, const float* cos, const float* sin, uint16_t* y, int64_t half,
+                                int64_t count) {
+    for (int64_t row = 0; row < count; ++row, x += 2 * half, y += 2 * half) {
+        for (int64_t i = 0; i < half; ++i) {
+            const float a = from_bf16(x[2 * i]), b = from_bf16(x[2 * i + 1]);
+            y[2 * i] = to_bf16(a * cos[2 * i] - b * sin[2 * i]);
+            y[2 * i + 1] = to_bf16(b * cos[2 * i + 1] + a * sin[2 * i + 1]);
+        }
     }
 }
 
-FOR_EVERY_CPU void rotary_grad_halves(const uint16_t* dy, const uint16_t* cos, const uint16_t* sin, uint16_t* dx,
-                                      int64_t half) {
-    for (int64_t i = 0; i < half; ++i) {
-        const float a = from_bf16(dy[i]), b = from_bf16(dy[i + half]);
-        dx[i] = to_bf16(a * from_bf16(cos[i]) + b * from_bf16(sin[i + half]));
-        dx[i + half] = to_bf16(b * from_bf16(cos[i + half]) - a * from_bf16(sin[i]));
+FOR_EVERY_CPU void rotary_grad_halves(const uint16_t* dy, const float* cos, const float* sin, uint16_t* dx,
+                                      int64_t half, int64_t count) {
+    for (int64_t row = 0; row < count; ++row, dy += 2 * half, dx += 2 * half) {
+        for (int64_t i = 0; i < half; ++i) {
+            const float a = from_bf16(dy[i]), b = from_bf16(dy[i + half]);
+            dx[i] = to_bf16(a * cos[i] + b * sin[i + half]);
+            dx[i + half] = to_bf16(b * cos[i + half] - a * sin[i]);
+        }
     }
 }
 
-FOR_EVERY_CPU void rotary_grad_pairs(const uint16_t* dy, const uint16_t* cos, const uint16_t* sin, uint16_t* dx,
-                                     int64_t half) {
-    for (int64_t i = 0; i < half; ++i) {
-        const float a = from_bf16(dy[2 * i]), b = from_bf16(dy[2 * i + 1]);
-        dx[2 * i] = to_bf16(a * from_bf16(cos[2 * i]) + b * from_bf16(sin[2 * i + 1]));
-        dx[2 * i + 1] = to_bf16(b * from_bf16(cos[2 * i + 1]) - a * from_bf16(sin[2 * i]));
+FOR_EVERY_CPU void rotary_grad_pairs(const uint16_t* dy, const float* cos, const float* sin, uint16_t* dx, int64_t half,
+                                     int64_t count) {
+    for (int64_t row = 0; row < count; ++row, dy += 2 * half, dx += 2 * half) {
+        for (int64_t i = 0; i < half; ++i) {
+            const float a = from_bf16(dy[2 * i]), b = from_bf16(dy[2 * i + 1]);
+            dx[2 * i] = to_bf16(a * cos[2 * i] + b * sin[2 * i + 1]);
+            dx[2 * i + 1] = to_bf16(b * cos[2 * i + 1] - a * sin[2 * i]);
+        }
     }
 }
 
@@ -220,39 +231,38 @@ void rms_norm_grad(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& 
     dgamma.copy_(partial.sum(0).view(dgamma.sizes()));
 }
 
-// Walks the rows of x [..., n] with those of tables that are broadcast to it.
-template <typename Row>
-void with_tables(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, const Row& work) {
-    const int64_t n = x.size(-1), rows = x.numel() / std::max<int64_t>(n, 1);
+using RotaryRows = void (*)(const uint16_t*, const float*, const float*, uint16_t*, int64_t, int64_t);
+
+// Walks x [..., n] with tables that are broadcast to it. Rows of the last dimension but one that share a row of the
+// tables, as the heads of a token do, go together.
+void rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& y, RotaryRows rows) {
+    const int64_t n = x.size(-1), inner = x.dim() > 1 ? x.size(-2) : 1;
     const at::Tensor wide_cos = cos.expand(x.sizes()), wide_sin = sin.expand(x.sizes());
-    by_rows(rows, n, [&](int64_t begin, int64_t end) {
+    const bool shared = x.dim() > 1 && wide_cos.stride(-2) == 0 && wide_sin.stride(-2) == 0;
+    const int64_t count = shared ? inner : 1, first = x.dim() - (shared ? 3 : 2);
+    by_rows(x.numel() / std::max<int64_t>(n * count, 1), n * count, [&](int64_t begin, int64_t end) {
+        std::vector<float> tables(static_cast<size_t>(2 * n));
         for (int64_t r = begin; r < end; ++r) {
             int64_t rest = r, cos_at = 0, sin_at = 0;
-            for (int64_t d = x.dim() - 2; d >= 0; --d) {
+            for (int64_t d = first; d >= 0; --d) {
                 const int64_t index = rest % x.size(d);
                 rest /= x.size(d);
                 cos_at += index * wide_cos.stride(d);
                 sin_at += index * wide_sin.stride(d);
             }
-            work(r, bits(cos) + cos_at, bits(sin) + sin_at);
+            widen(bits(cos) + cos_at, tables.data(), n);
+            widen(bits(sin) + sin_at, tables.data() + n, n);
+            rows(bits(x) + r * n * count, tables.data(), tables.data() + n, bits(y) + r * n * count, n / 2, count);
         }
     });
 }
 
 void rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool pairs, const at::Tensor& y) {
-    const int64_t n = x.size(-1);
-    const auto row = pairs ? rotary_pairs : rotary_halves;
-    with_tables(x, cos, sin, [&](int64_t r, const uint16_t* c, const uint16_t* s) {
-        row(bits(x) + r * n, c, s, bits(y) + r * n, n / 2);
-    });
+    rotate(x, cos, sin, y, pairs ? rotary_pairs : rotary_halves);
 }
 
 void rotary_grad(const at::Tensor& dy, const at::Tensor& cos, const at::Tensor& sin, bool pairs, const at::Tensor& dx) {
-    const int64_t n = dy.size(-1);
-    const auto row = pairs ? rotary_grad_pairs : rotary_grad_halves;
-    with_tables(dy, cos, sin, [&](int64_t r, const uint16_t* c, const uint16_t* s) {
-        row(bits(dy) + r * n, c, s, bits(dx) + r * n, n / 2);
-    });
+    rotate(dy, cos, sin, dx, pairs ? rotary_grad_pairs : rotary_grad_halves);
 }
 
 // scores [..., rows, keys]: row r sees the keys up to r + last.
