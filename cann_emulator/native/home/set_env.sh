@@ -7,4 +7,6 @@ export LD_LIBRARY_PATH=$_cann_home/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export PYTHONPATH=$_cann_home/python${PYTHONPATH:+:$PYTHONPATH}
 # torch_npu's dispatch thread would wait, GIL held, for kernels that need the GIL: launch from the calling thread.
 export TASK_QUEUE_ENABLE=${TASK_QUEUE_ENABLE:-0}
+# Kernels' threads sleep while they wait for each other: spinning is slow as soon as another program wants a core.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 unset _cann_home
