@@ -82,3 +82,27 @@ print("done", y.sum().item())
     assert done.returncode == 0, done.stderr
     assert "done 16.0" in done.stdout
     assert CURE in done.stderr, "13 s without the GIL, and nothing was said"
+
+
+def test_a_kernel_that_loses_the_gil_in_the_middle_says_so():
+    """A kernel gives the GIL up in each torch operator it calls, and may not get it back."""
+    code = """
+import ctypes, time, torch
+from cann_emulator.kernels import registry
+rows, functions = registry.rows, registry.functions
+registry.rows = lambda: {name: row for name, row in rows().items() if name != "aclnnTan"}
+registry.functions = lambda: functions() | {"aclnnTan": lambda x, out: (time.sleep(pause), out.fill_(4))}
+pause = 0
+x = torch.ones(4, device="npu")
+x.tan(); torch.npu.synchronize()
+keep = ctypes.PyDLL(None).usleep  # unlike a CDLL's, its calls do not give the GIL up
+pause = 2
+y = x.tan()
+time.sleep(1)  # the kernel starts
+keep(13_000_000)
+print("done", y.sum().item())
+"""
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+    assert "done 16.0" in done.stdout
+    assert CURE in done.stderr, "12 s without the GIL, and nothing was said"

@@ -3,6 +3,9 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <time.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <thread>
 
@@ -14,22 +17,39 @@ namespace emu {
 namespace {
 
 constexpr int kInner = 561000;  // ACLNN_ERR_INNER: a kernel failed in a way that is not the caller's mistake
-constexpr int64_t kPatienceNs = 10'000'000'000;
+constexpr int64_t kPatienceNs = 8'000'000'000;  // said before 10 s are over
 
 // By operator: the Python function, or null. Written while the bridge loads.
 std::vector<PyObject*> g_functions;
 
-// Since when the first of the threads now waiting has waited for the GIL; 0 where none waits.
-std::atomic<int64_t> g_waiting_since{0};
+// The kernel function that is watched: since when its thread wants or has the GIL (0: none is), and which thread it is.
+std::atomic<int64_t> g_watched_since{0};
+std::atomic<int> g_watched_thread{0};
 
-// Says so, once, when a kernel does not get the GIL: the program would hang without a word.
+// The processor time that a thread of this process has used, in ns.
+int64_t thread_time_ns(int thread) {
+    timespec used{};
+    clock_gettime(static_cast<clockid_t>((~static_cast<unsigned>(thread) << 3) | 6), &used);  // as pthread_getcpuclockid
+    return used.tv_sec * int64_t{1'000'000'000} + used.tv_nsec;
+}
+
+// Says so, once, when a kernel does not get the GIL: the program would hang without a word. It may be refused the GIL
+// at its start, or in the middle, after a torch operator that gave it up; both times its thread does next to nothing.
 void watch_for_starvation() {
+    int64_t seen_since = 0, seen_at = 0, seen_time = 0;
     for (;;) {
         std::this_thread::sleep_for(std::chrono::seconds(1));
-        const int64_t since = g_waiting_since.load(std::memory_order_relaxed);
-        if (since == 0 || now_ns() - since < kPatienceNs) continue;
+        const int64_t since = g_watched_since.load(std::memory_order_relaxed);
+        if (since == 0) continue;
+        const int64_t used = thread_time_ns(g_watched_thread.load(std::memory_order_relaxed));
+        if (since != seen_since) {
+            seen_since = since, seen_at = now_ns(), seen_time = used;
+            continue;
+        }
+        const bool idle = used - seen_time < (now_ns() - seen_at) / 4;
+        if (now_ns() - since < kPatienceNs || !idle) continue;
         std::fprintf(stderr,
-                     "cann_emulator: a kernel has waited 10 s for Python's GIL. Cause: torch_npu's dispatch thread "
+                     "cann_emulator: a kernel has waited 8 s for Python's GIL. Cause: torch_npu's dispatch thread "
                      "(TASK_QUEUE_ENABLE=1, its default) launches kernels while the thread that waits for them holds the "
                      "GIL. Cure: set TASK_QUEUE_ENABLE=0 (`cann-emulator run` and set_env.sh do).\n");
         std::fflush(stderr);
@@ -40,21 +60,24 @@ void watch_for_starvation() {
 class Gil {
 public:
     Gil() {
-        if (PyGILState_Check()) {
-            state_ = PyGILState_Ensure();
-            return;
+        if (!PyGILState_Check()) {
+            int64_t nobody = 0;
+            watched_ = g_watched_since.compare_exchange_strong(nobody, now_ns(), std::memory_order_relaxed);
+            thread_local const int thread = gettid();
+            if (watched_) g_watched_thread.store(thread, std::memory_order_relaxed);
         }
-        int64_t nobody = 0;
-        const bool first = g_waiting_since.compare_exchange_strong(nobody, now_ns(), std::memory_order_relaxed);
         state_ = PyGILState_Ensure();
-        if (first) g_waiting_since.store(0, std::memory_order_relaxed);
     }
-    ~Gil() { PyGILState_Release(state_); }
+    ~Gil() {
+        PyGILState_Release(state_);
+        if (watched_) g_watched_since.store(0, std::memory_order_relaxed);
+    }
     Gil(const Gil&) = delete;
     Gil& operator=(const Gil&) = delete;
 
 private:
     PyGILState_STATE state_;
+    bool watched_ = false;
 };
 
 // A reference that is owned.
