@@ -7,6 +7,6 @@ export LD_LIBRARY_PATH=$_cann_home/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export PYTHONPATH=$_cann_home/python${PYTHONPATH:+:$PYTHONPATH}
 # torch_npu's dispatch thread would wait, GIL held, for kernels that need the GIL: launch from the calling thread.
 export TASK_QUEUE_ENABLE=${TASK_QUEUE_ENABLE:-0}
-# Kernels' threads sleep while they wait for each other: spinning is slow as soon as another program wants a core.
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+# Kernels' threads spin a moment while they wait for each other, then sleep: endless spinning is slow on a busy machine.
+export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-5000}
 unset _cann_home
