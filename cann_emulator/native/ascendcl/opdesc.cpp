@@ -1,6 +1,7 @@
 // Descriptions of tensors, buffers and attributes for the older, named operators (aclop...).
 #include <map>
 
+#include "data_buffer.h"
 #include "runtime.h"
 
 struct aclTensorDesc {
@@ -11,11 +12,6 @@ struct aclTensorDesc {
     int placement;
     int storage_format;
     std::vector<int64_t> storage_dims;
-};
-
-struct aclDataBuffer {
-    void* data;
-    size_t size;
 };
 
 // Attributes as text: the few named operators that the emulator runs hardly need them.
@@ -58,6 +54,16 @@ ACL_API int aclDestroyDataBuffer(const aclDataBuffer* buffer) {
     return 0;
 }
 
+ACL_API int aclUpdateDataBuffer(aclDataBuffer* buffer, void* data, size_t size) {
+    if (!buffer) return emu::fail(ACL_ERROR_INVALID_PARAM, "aclUpdateDataBuffer: the buffer is null.");
+    buffer->data = data;
+    buffer->size = size;
+    return 0;
+}
+ACL_API size_t aclGetDataBufferSizeV2(const aclDataBuffer* buffer) { return buffer ? buffer->size : 0; }
+ACL_API uint32_t aclGetDataBufferSize(const aclDataBuffer* buffer) {
+    return buffer ? static_cast<uint32_t>(buffer->size) : 0;
+}
 ACL_API void* aclGetDataBufferAddr(const aclDataBuffer* buffer) { return buffer ? buffer->data : nullptr; }
 
 ACL_API aclopAttr* aclopCreateAttr() { return new aclopAttr; }

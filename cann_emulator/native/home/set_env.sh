@@ -8,5 +8,5 @@ export PYTHONPATH=$_cann_home/python${PYTHONPATH:+:$PYTHONPATH}
 # torch_npu's dispatch thread would wait, GIL held, for kernels that need the GIL: launch from the calling thread.
 export TASK_QUEUE_ENABLE=${TASK_QUEUE_ENABLE:-0}
 # Kernels' threads spin a moment while they wait for each other, then sleep: endless spinning is slow on a busy machine.
-export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-5000}
+export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-30000}
 unset _cann_home
