@@ -94,12 +94,12 @@ class ObjectStore:
                 position += int(header[2]) + 1
         return contents
 
-    def renames(self, old: str, new: str, unreadable: Iterable[str] = ()) -> list[FileRename]:
+    def renames(self, old: str, new: str, below: str = ".", unreadable: Iterable[str] = ()) -> list[FileRename]:
         """Files of `old` that git takes for renamed in `new`, half of their lines or more being the same.
 
         Paths whose contents are not here have to be named in `unreadable`: git stops at them.
         """
-        paths = [".", *(f":(exclude,literal){path}" for path in unreadable)]
+        paths = [below, *(f":(exclude,literal){path}" for path in unreadable)]
         options = ("-r", "-z", "--find-renames=50%", "-l0", "--diff-filter=R")
         answer = git(self.path, "diff-tree", *options, old, new, "--", *paths)
         fields = answer.decode(errors="surrogateescape").split("\0")

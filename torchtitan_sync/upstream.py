@@ -87,14 +87,15 @@ class UpstreamRange:
     """`model.Range` between two points of one source."""
 
     def __init__(self, source: "Source", row: policy.Row, old: Point, new: Point, package: str) -> None:
-        wheel = any(point.id != point.commit and "pyproject.toml" not in source.store.tree(point.commit)
-                    for point in (old, new))  # fmt: skip
+        trees = [source.store.tree(point.commit) for point in (old, new) if policy.release_of(point.id)]
+        wheel = any("pyproject.toml" not in tree for tree in trees)
+        self._below = package if wheel else ""
         self._source = source
         self._ends = old, new
         self.row = row
         """The row of the versioning policy that this starts from."""
-        self.old = UpstreamSnapshot(source, old, package_only=package if wheel else "")
-        self.new = UpstreamSnapshot(source, new, package_only=package if wheel else "")
+        self.old = UpstreamSnapshot(source, old, package_only=self._below)
+        self.new = UpstreamSnapshot(source, new, package_only=self._below)
         self.notes = source.notes
         """What the reader should know about where this came from."""
 
@@ -103,8 +104,7 @@ class UpstreamRange:
         only = {p: b for p, b in old.items() if p not in new} | {p: b for p, b in new.items() if p not in old}
         lacking = self._source.have(only.values())
         unreadable = [path for path, blob in only.items() if blob in lacking]
-        found = self._source.store.renames(self._ends[0].commit, self._ends[1].commit, unreadable)
-        return [rename for rename in found if rename.old in old and rename.new in new]
+        return self._source.store.renames(self._ends[0].commit, self._ends[1].commit, self._below or ".", unreadable)
 
     def commit_count(self) -> int | None:
         ends = self._history_ends()
