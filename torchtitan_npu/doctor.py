@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torchtitan_npu import converters, devices, patches
+from torchtitan_npu import converters, devices, kernel_packages, patches
 
 # The versions this release is made for; None: any.
 _DISTRIBUTIONS: dict[str, str | None] = {
@@ -32,7 +32,6 @@ _DISTRIBUTIONS: dict[str, str | None] = {
 }
 # Python modules that CANN's operator compiler imports; on hardware the first kernel fails without them.
 _COMPILER_MODULES = ("attr", "cffi", "decorator", "numpy", "psutil", "scipy", "sympy", "yaml")
-_OPERATOR_PACKAGES = Path("opp") / "built-in" / "op_impl" / "ai_core" / "tbe" / "kernel"
 
 OK, NOTE, BROKEN = "ok", "note", "broken"
 
@@ -90,13 +89,6 @@ def _cann() -> Iterator[Finding]:
     yield Finding("cann", OK, f"{kind} in {home}")
     if devices.on_emulator():
         return
-    if not (home / _OPERATOR_PACKAGES).exists():
-        yield Finding(
-            "cann",
-            BROKEN,
-            "no operator binaries for any SoC (opp kernels): the first operator would fail with 561000",
-            "install the CANN kernels package for your SoC",
-        )
     for name in _COMPILER_MODULES:
         if importlib.util.find_spec(name) is None:
             yield Finding(
@@ -130,6 +122,8 @@ def _device() -> Iterator[Finding]:
         yield Finding("device", BROKEN, f"no device is visible{_visible_text(visible)}", _explain_visible(visible))
     else:
         yield Finding("device", OK, f"{count} x {name}{_visible_text(visible)}")
+        if problem := kernel_packages.problem(name):
+            yield Finding("kernels", BROKEN, *problem)
 
 
 def _explain_import(cause: str) -> str:

@@ -4,11 +4,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from torchtitan.components.loss import ChunkedLossWrapper
 from torchtitan.hf_datasets.text_datasets import DATASETS, HuggingFaceTextDataLoader
 from torchtitan.models.common.attention import GQAttention
 from torchtitan.models.common.decoder import Decoder
 
+from torchtitan_npu import kernel_packages
 from torchtitan_npu.data.tokenizer import vocabulary_size
 from torchtitan_npu.errors import UserError
 
@@ -20,6 +22,11 @@ def check(config: Any) -> None:
 
 def _world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _kernels(config: Any) -> None:
+    if problem := kernel_packages.problem(torch.npu.get_device_name()):
+        raise UserError(*problem)
 
 
 def _graphs(config: Any) -> None:
@@ -171,4 +178,4 @@ def _output(config: Any) -> None:
         raise UserError(f"nothing can be written to {folder}", "name another folder with --dump_folder")
 
 
-_RULES = (_graphs, _attention, _tokenizer, _datasets, _shapes, _checkpoint, _output)
+_RULES = (_kernels, _graphs, _attention, _tokenizer, _datasets, _shapes, _checkpoint, _output)

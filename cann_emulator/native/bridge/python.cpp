@@ -16,6 +16,9 @@
 namespace emu {
 namespace {
 
+constexpr int kParamInvalid = 161002;  // ACLNN_ERR_PARAM_INVALID
+// Told apart from what the operator's own documentation refuses: here the fault may also be the row's.
+constexpr const char* kFromRow = " (arguments of a table row)";
 constexpr int kInner = 561000;  // ACLNN_ERR_INNER: a kernel failed in a way that is not the caller's mistake
 constexpr int64_t kPatienceNs = 8'000'000'000;  // said before 10 s are over
 
@@ -222,6 +225,8 @@ int run(int op, const Slot* slots) {
         const PlainTorch plain;
         run_row(op, slots);
         return 0;
+    } catch (const BadArguments& error) {
+        return fail_text(kParamInvalid, std::string("EZ1001: ") + facts.name + ": " + error.what() + kFromRow);
     } catch (const c10::Error& error) {
         return fail_text(kInner, std::string(facts.name) + ": " + error.what_without_backtrace());
     } catch (const std::exception& error) {

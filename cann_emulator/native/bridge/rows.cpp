@@ -263,7 +263,15 @@ void run_row(int op, const Slot* slots) {
     }
     std::vector<std::pair<at::Tensor, at::Tensor>> rounded;  // (output in half, its fp32 stand-in)
     if (row.compute_in_fp32 && !(row.cube && multiplies_bf16(row, stack))) widen(row, stack, rounded);
-    row.op.callBoxed(stack);
+    try {
+        row.op.callBoxed(stack);
+    } catch (const c10::NotImplementedError&) {
+        throw;
+    } catch (const c10::OutOfMemoryError&) {
+        throw;
+    } catch (const c10::Error& error) {
+        throw BadArguments(error.what_without_backtrace());
+    }
     for (const auto& [half, wide] : rounded) half.copy_(wide);
     const Operator& facts = operator_at(op);
     if (row.outputs.empty()) {

@@ -1,6 +1,7 @@
 // Rows: aclnn operators that are one ATen operator, run by boxed dispatch without Python and without the GIL.
 #pragma once
 
+#include <stdexcept>
 #include <string>
 #include <variant>
 #include <vector>
@@ -22,7 +23,11 @@ struct RowArgument {
 void add_row(int op, const std::string& name, const std::string& overload, const std::vector<RowArgument>& arguments,
              const std::vector<int>& outputs, bool compute_in_fp32, bool cube);
 bool has_row(int op);
-// Runs the row. Throws what ATen throws.
+// What ATen says where arguments do not fit each other, as the operator's first phase does on hardware.
+struct BadArguments : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+// Runs the row. Throws BadArguments, or what ATen throws where it has no code for a dtype.
 void run_row(int op, const Slot* slots);
 
 }  // namespace emu

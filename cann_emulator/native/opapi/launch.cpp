@@ -7,6 +7,7 @@
 #include <string>
 
 #include "backend.h"
+#include "kernel_package.h"
 
 namespace emu {
 
@@ -161,6 +162,7 @@ int prepare(int op, const Slot* slots, uint64_t* workspace_size, Executor** exec
                     "cann_emulator/kernels/ (CONTRIBUTING.md shows both).",
                     facts.name, facts.name);
     }
+    if (int code = check_kernel_package(facts)) return code;
     if (int code = check_limits(op, slots)) return code;
     auto made = std::make_unique<Executor>();
     made->op = op;
