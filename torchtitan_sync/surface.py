@@ -1,0 +1,190 @@
+"""What the plugin uses of upstream: its files, and every reference in them.
+
+Python is walked (`evaluate.py`); TOML, shell and Markdown are searched for configuration fields and command-line flags.
+"""
+
+import ast
+import fnmatch
+import hashlib
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torchtitan_sync import settings
+from torchtitan_sync.evaluate import Evaluator, Hints, Place, Record, Ref
+from torchtitan_sync.model import Plugin, SyncError
+from torchtitan_sync.program import File, Found, Program, Result, package_files
+from torchtitan_sync.values import Class, Instance, Value
+
+_IGNORED = {"__pycache__", "build", "dist", "node_modules", "site-packages"}
+_TEXT = (".toml", ".sh", ".md", ".yaml", ".yml", ".txt", ".rst")
+
+
+@dataclass
+class Sources:
+    """The plugin's files."""
+
+    plugin: Plugin
+    contents: dict[str, bytes] = field(default_factory=dict)
+    """By path relative to the root."""
+    modules: dict[str, File] = field(default_factory=dict)
+    """Python files by module name; files outside of the package have a name made from their path."""
+    trees: dict[str, ast.Module] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+    """Python files that do not parse."""
+
+    def blobs(self) -> dict[str, bytes]:
+        return {file.blob: self.contents[file.path] for file in self.modules.values()}
+
+    def line(self, file: str, number: int) -> str:
+        lines = self.contents[file].decode("utf-8", "replace").splitlines()
+        return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+
+
+def read(plugin: Plugin) -> Sources:
+    """Raises SyncError when the package has no Python file."""
+    sources = Sources(plugin)
+    folder = settings.package_folder(plugin)
+    ids: dict[str, str] = {}
+    for path in _walk(plugin, folder):
+        if path.suffix == ".py" or path.suffix in _TEXT:
+            _take(sources, path, ids)
+    prefix = folder.relative_to(plugin.root).as_posix()
+    parent = prefix[: len(prefix) - len(plugin.package.replace(".", "/"))]
+    below = {path.removeprefix(parent): blob for path, blob in ids.items() if path.endswith(".py")}
+    for name, file in package_files(below, plugin.package).items():
+        sources.modules[name] = File(parent + file.path, file.blob, file.package)
+    if not sources.modules:
+        raise SyncError(f"{folder} holds no Python file: name the plugin's package with --package")
+    for name in plugin.sources:
+        for path in _walk(plugin, plugin.root / name):
+            if path.suffix in (".py", *_TEXT):
+                relative = _take(sources, path, ids)
+                if path.suffix == ".py" and not any(file.path == relative for file in sources.modules.values()):
+                    is_package = path.name == "__init__.py"
+                    parts = relative.removesuffix(".py").split("/")
+                    module = ".".join(parts[:-1] if is_package else parts)
+                    sources.modules.setdefault(module, File(relative, ids[relative], is_package))
+    for file in sources.modules.values():
+        try:
+            sources.trees[file.path] = ast.parse(sources.contents[file.path])
+        except (SyntaxError, ValueError):
+            sources.broken.append(file.path)
+    return sources
+
+
+def _walk(plugin: Plugin, top: Path) -> Iterator[Path]:
+    if top.is_file():
+        yield top
+    for path in sorted(top.iterdir()) if top.is_dir() else ():
+        relative = path.relative_to(plugin.root).as_posix()
+        if path.name.startswith(".") or path.name in _IGNORED:
+            continue
+        if any(fnmatch.fnmatch(relative, pattern) for pattern in plugin.exclude):
+            continue
+        if path.is_dir():
+            yield from _walk(plugin, path)
+        elif path.is_file():
+            yield path
+
+
+def _take(sources: Sources, path: Path, ids: dict[str, str]) -> str:
+    relative = path.relative_to(sources.plugin.root).as_posix()
+    if relative not in sources.contents:
+        data = path.read_bytes()
+        sources.contents[relative] = data
+        # The id that git gives: the outline of a file is then kept under one name wherever it comes from.
+        ids[relative] = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+    return relative
+
+
+def walk(sources: Sources, program: Program, hints: Hints | None = None, only: set[str] | None = None) -> Record:
+    """Every use of upstream, in all files or in those of some modules."""
+    whole = Record("", sources.plugin.upstream)
+    for module, file in sources.modules.items():
+        tree = sources.trees.get(file.path)
+        if tree is None or (only is not None and module not in only):
+            continue
+        record = Record(file.path, sources.plugin.upstream)
+        Evaluator(program, module, record, hints).module_body(tree)
+        whole.refs += record.refs
+        whole.calls += record.calls
+        whole.patches += record.patches
+        whole.handlers += record.handlers
+    return whole
+
+
+# Configuration outside of Python
+
+_FLAG = re.compile(r"(?<![\w-])--([a-z][\w-]*(?:\.[a-z][\w-]*)+)")
+
+
+def options(sources: Sources, program: Program, root: Class | None) -> list[Ref]:
+    """Configuration fields that TOML files set, and flags in scripts, documents and lists of arguments."""
+    found: list[Ref] = []
+    if root is None:
+        return found
+    for path, data in sources.contents.items():
+        text = data.decode("utf-8", "replace")
+        if path.endswith(".toml"):
+            found += _toml(path, text, program, root)
+        for number, line in enumerate(text.splitlines(), 1):
+            for match in _FLAG.finditer(line):
+                place = Place(path, number, match.start(1), match.end(1))
+                found.append(_option(program, root, match[1].replace("-", "_"), place))
+    return found
+
+
+def _toml(path: str, text: str, program: Program, root: Class) -> Iterator[Ref]:
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return
+    section = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        header = re.match(r"\s*\[\s*([\w.\-]+)\s*\]", line)
+        key = re.match(r"\s*([\w\-.]+)\s*=", line)
+        if header:
+            section = header[1]
+        name = (header or key) and ((f"{section}.{key[1]}" if section else key[1]) if key and not header else section)
+        match = header or key
+        if name and match:
+            yield _option(program, root, name.replace("-", "_"), Place(path, number, match.start(1), match.end(1)))
+
+
+def _option(program: Program, root: Class, dotted: str, place: Place) -> Ref:
+    owner, result = root, None
+    names = dotted.split(".")
+    for index, name in enumerate(names):
+        result = program.attribute(owner, name)
+        if index + 1 == len(names):
+            break
+        inner = field_class(program, owner, result)
+        if inner is None:
+            missing = result if not isinstance(result, Found) else None
+            return Ref(place, "option", dotted, missing, owner.path)
+        owner = inner
+    return Ref(place, "option", dotted, result, owner.path)
+
+
+def field_class(program: Program, owner: Class, result: Result) -> Class | None:
+    """The class of a field's value, where it is one."""
+    if not isinstance(result, Found):
+        return None
+    value: Value | None = Evaluator(program, owner.module).found_value(result, via=Instance(owner))
+    return value.of if isinstance(value, Instance) else None
+
+
+def config_root(program: Program, upstream: str) -> Class | None:
+    """The class that the command line fills: upstream's `JobConfig`, later `Trainer.Config`."""
+    for module in program.files:
+        table = program.table(module) if module.partition(".")[0] == upstream else None
+        if table is not None and "JobConfig" in table.names and table.names["JobConfig"].kind == "class":
+            if ".experiments." not in module:
+                return Class(module, "JobConfig")
+    for module in (f"{upstream}.trainer", f"{upstream}.train"):
+        if program.class_symbol(Class(module, "Trainer.Config")) is not None:
+            return Class(module, "Trainer.Config")
+    return None
