@@ -1,0 +1,1 @@
+"""StableHLO to GE graphs: what the plugin's compile worker runs."""

@@ -1,0 +1,68 @@
+"""CANN's Graph Engine: from a graph to the bytes of a compiled model."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from xla_npu.compiler.air import encode
+from xla_npu.compiler.errors import CompileError, Unsupported
+from xla_npu.compiler.graph import Graph
+
+
+class GraphEngine:
+    """Compiles graphs with `ge.offline_compile`, set up once per process for one SoC and one precision."""
+
+    def __init__(self, soc: str, allow_hf32: bool = False):
+        try:
+            import ge.graph
+            import ge.offline_compile
+        except ImportError as error:
+            raise CompileError(
+                "CANN's Python package `ge` cannot be imported. Source CANN's set_env.sh, or run the program under "
+                f"the emulator: cann-emulator run -- python ... ({error})"
+            ) from error
+        self._ge: Any = ge
+        self._folder = tempfile.TemporaryDirectory(prefix="xla_npu_", dir=_scratch())
+        options = {
+            "ge.socVersion": soc,
+            # GE's default turns float32 and bfloat16 into float16.
+            "ge.exec.precision_mode_v2": "origin",
+            "ge.exec.allow_hf32": "11" if allow_hf32 else "00",
+        }
+        self._call(ge.offline_compile.build_initialize, options)
+
+    def _call(self, function: Any, *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except Exception as error:
+            raise Unsupported(f"CANN's Graph Engine refused the program: {error}") from error
+
+    def compile(self, graph: Graph, aliases: list[tuple[int, int]]) -> bytes:
+        """The model of `graph`; `aliases` are (input, output) pairs that share memory."""
+        folder = Path(self._folder.name)
+        air = folder / "graph.air"
+        air.write_bytes(encode(graph))
+        loaded = self._call(self._ge.graph.Graph.load_from_air, str(air))
+        options = {"input_format": "ND"}
+        if aliases:
+            options["ge.exec.outputReuseInputMemIndexes"] = "|".join(f"{i},{o}" for i, o in aliases)
+        model = self._call(self._ge.offline_compile.build_model, loaded, options)
+        self._call(self._ge.offline_compile.save_model, str(folder / "model"), model)
+        # GE may add the platform to the name.
+        (path,) = folder.glob("model*.om")
+        data = path.read_bytes()
+        path.unlink()
+        return data
+
+    def close(self) -> None:
+        """Ends GE."""
+        self._ge.offline_compile.build_finalize()
+        self._folder.cleanup()
+
+
+def _scratch() -> str | None:
+    """Memory rather than disk for the files that GE wants."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

@@ -1,0 +1,21 @@
+"""Why a program cannot be compiled, in PJRT's terms."""
+
+from __future__ import annotations
+
+
+class CompileError(Exception):
+    """A program is refused; `code` is PJRT's error code."""
+
+    code = "INTERNAL"
+
+
+class Unsupported(CompileError):
+    """The program needs something that CANN, the SoC or this compiler does not have."""
+
+    code = "UNIMPLEMENTED"
+
+
+class InvalidProgram(CompileError):
+    """The program cannot be read, or contradicts itself."""
+
+    code = "INVALID_ARGUMENT"

@@ -1,0 +1,77 @@
+"""What the compiler needs of XLA's serialised CompileOptionsProto."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Options:
+    """Number of replicas and partitions, and which devices they are on ([replica][partition], empty when not given)."""
+
+    replicas: int = 1
+    partitions: int = 1
+    devices: list[list[int]] = field(default_factory=list)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """The fields of a protobuf message: (number, integer or bytes)."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        result = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            result |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return result
+
+    while at < len(data):
+        key = varint()
+        number, kind = key >> 3, key & 7
+        if kind == 0:
+            yield number, varint()
+        else:
+            size = {1: 8, 5: 4}.get(kind)
+            size = varint() if size is None else size
+            yield number, data[at : at + size]
+            at += size
+
+
+def _packed(data: bytes) -> list[int]:
+    # A field of varints without tags is a message of one field number when tags are put before them.
+    values, value, shift = [], 0, 0
+    for byte in data:
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            values.append(value)
+            value = shift = 0
+    return values
+
+
+def parse_options(data: bytes) -> Options:
+    """Reads executable_build_options (field 3): num_replicas 4, num_partitions 5, device_assignment 9."""
+    options = Options()
+    for number, build in _fields(data):
+        if number != 3:
+            continue
+        for inner, value in _fields(build):
+            if inner == 4:
+                options.replicas = max(value, 1)
+            elif inner == 5:
+                options.partitions = max(value, 1)
+            elif inner == 9:
+                columns = [v for n, v in _fields(value) if n == 3]
+                ids = [[i for n, v in _fields(c) if n == 1 for i in _ids(v)] for c in columns]
+                options.devices = [list(row) for row in zip(*ids, strict=True)]
+    return options
+
+
+def _ids(value: Any) -> list[int]:
+    return [value] if isinstance(value, int) else _packed(value)

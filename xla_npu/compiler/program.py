@@ -1,0 +1,108 @@
+"""From the bytes JAX hands over to a flat StableHLO module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+from jaxlib.mlir.dialects import chlo, sdy, stablehlo
+from jaxlib.mlir.passmanager import PassManager
+
+from xla_npu.compiler.errors import InvalidProgram, Unsupported
+
+# Functions are inlined so that rules see one block; composites become calls of their decomposition first.
+FLATTEN = "func.func(stablehlo-legalize-composite-to-call),inline,symbol-dce,canonicalize,cse"
+# After so many programs the context is renewed.
+_CONTEXT_PROGRAMS = 200
+
+
+class Parser:
+    """Parses programs in one MLIR context, renewed now and then: a context never forgets a constant."""
+
+    def __init__(self) -> None:
+        self._context: ir.Context | None = None
+        self._used = 0
+        stablehlo.register_stablehlo_passes()
+
+    def context(self) -> ir.Context:
+        """The context for the next program."""
+        if self._context is None or self._used >= _CONTEXT_PROGRAMS:
+            registry = ir.DialectRegistry()
+            _jax_mlir_ext.register_dialects(registry)
+            context = ir.Context()
+            context.append_dialect_registry(registry)
+            context.load_all_available_dialects()
+            for dialect in (stablehlo, chlo, sdy):
+                dialect.register_dialect(context)
+            self._context, self._used = context, 0
+        self._used += 1
+        return self._context
+
+    def parse(self, code: bytes) -> ir.Module:
+        """The module of a portable artifact (what JAX sends), or of MLIR text or bytecode.
+
+        Raises:
+            InvalidProgram: the bytes are no such program.
+        """
+        context = self.context()
+        context.enable_multithreading(False)
+        try:
+            with context:
+                if b"StableHLO_v" in code[:64]:
+                    return stablehlo.deserialize_portable_artifact(context, code)
+                return ir.Module.parse(code)
+        except (ir.MLIRError, ValueError) as error:
+            raise InvalidProgram(
+                f"the program is not StableHLO that this jaxlib ({stablehlo.get_current_version()}) can read: {error}"
+            ) from error
+
+
+def run_passes(module: ir.Module, pipeline: str) -> None:
+    """Runs a pass pipeline on the module in place.
+
+    Raises:
+        Unsupported: a pass failed; the message is MLIR's.
+    """
+    try:
+        with module.context:
+            PassManager.parse(f"builtin.module({pipeline})").run(module.operation)
+    except ir.MLIRError as error:
+        raise Unsupported(f"MLIR pass failed: {error}") from error
+
+
+def flatten(module: ir.Module, lowered: frozenset[str]) -> None:
+    """Inlines calls and expands the operations that have no rule in `lowered` but that StableHLO can express."""
+    run_passes(module, FLATTEN)
+    names, complex_math = _survey(module)
+    if any(name.startswith("chlo.") and name not in lowered for name in names) or complex_math:
+        run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
+        if complex_math:
+            run_passes(module, "func.func(stablehlo-complex-math-expander)")
+        run_passes(module, "canonicalize,cse")
+
+
+# Operations on complex numbers that are expanded into real ones; the others have rules.
+_EXPANDED = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "exponential exponential_minus_one log log_plus_one sqrt rsqrt cbrt tanh sine cosine tan power logistic atan2"
+    ).split()
+)
+
+
+def _survey(module: ir.Module) -> tuple[set[str], bool]:
+    """The names of all operations, and whether there is complex arithmetic that needs expanding."""
+    names: set[str] = set()
+    complex_math = False
+
+    def visit(op: Any) -> ir.WalkResult:
+        nonlocal complex_math
+        name = op.name
+        names.add(name)
+        if (name in _EXPANDED or name.startswith("chlo.")) and op.operands and "complex<" in str(op.operands[0].type):
+            complex_math = True
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return names, complex_math
