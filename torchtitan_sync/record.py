@@ -1,0 +1,144 @@
+"""`torchtitan-sync record`: write the new baseline into the versioning policy and sum the sync up."""
+
+import argparse
+import datetime
+import json
+import sys
+import textwrap
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+from torchtitan_sync import policy, settings, state
+from torchtitan_sync.model import Analysis, Plugin, SyncError
+from torchtitan_sync.upstream import UpstreamRange, open_range
+
+_POINTS = 3
+"""Moves that the notes name; the report has all of them."""
+_HASH_LENGTH = 9
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--notes", metavar="TEXT", help="the main points (default: counts and moves of the range)")
+    parser.add_argument(
+        "--compat",
+        nargs="*",
+        metavar="COLUMN=VALUE",
+        help="write the release table too; the plugin's version and torchtitan's are filled in",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    plugin = settings.load(args.repo, args.package)
+    with open_range(plugin, target=args.target, upstream=args.upstream, cache=args.cache) as upstream:
+        if upstream.old.id == upstream.new.id:
+            print(f"already up to date: {upstream.old.label}")
+            return 0
+        summary = record(plugin, upstream, args.notes or _analysed(upstream, plugin, args), args.target, args.compat)
+    if args.json:
+        text = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
+        sys.stdout.write(text) if str(args.json) == "-" else args.json.write_text(text, encoding="utf-8")
+    if str(args.json) != "-":
+        _print(summary)
+    return 0
+
+
+def record(
+    plugin: Plugin, upstream: UpstreamRange, notes: str, target: str | None, compat: list[str] | None
+) -> dict[str, object]:
+    """Write the policy, and return the summary of the sync: its ends, the files changed, the checks and results."""
+    document = policy.Policy(plugin.root / plugin.document)
+    row = upstream.row
+    branch = _branch(target, upstream) or row.upstream_branch
+    span = f"{_short(upstream.old.id)} -> {_short(upstream.new.id)}"
+    count = upstream.commit_count()
+    span += "" if count is None else f" ({count} commit{'s' if count != 1 else ''})"
+    today = datetime.date.today().isoformat()
+    document.set_cells(
+        row.line,
+        {
+            "torchtitan_branch": branch,
+            "torchtitan_commit": upstream.new.id,
+            "updated_at": today,
+            "notes": f"{span}: {notes}",
+        },
+    )
+    if compat is not None:
+        document.set_release(_release(plugin, document, branch, upstream.new.id, compat))
+    document.save()
+    done = state.load(plugin.root, upstream.old.id, upstream.new.id)
+    return {
+        "old": upstream.old.id,
+        "new": upstream.new.id,
+        "branch": branch,
+        "updated_at": today,
+        "notes": f"{span}: {notes}",
+        "document": plugin.document,
+        "files": state.changed_files(plugin.root, done.started),
+        "checks": done.checks,
+    }
+
+
+def main_points(analysis: Analysis) -> str:
+    """How much of the plugin a range concerned, and the first things it uses that moved."""
+    grades = Counter(item.grade.name for item in analysis.items)
+    points = [", ".join(f"{grades[grade]} {grade}" for grade in sorted(grades)) or "nothing the plugin uses changed"]
+    moved = [f"{item.upstream_symbol} -> {item.moved_to}" for item in analysis.items if item.moved_to]
+    points += moved[:_POINTS]
+    if len(moved) > _POINTS:
+        points.append(f"{len(moved) - _POINTS} more moved")
+    return "; ".join(points)
+
+
+def _analysed(upstream: UpstreamRange, plugin: Plugin, args: argparse.Namespace) -> str:
+    from torchtitan_sync.impact import analyse  # seconds, which own notes make unnecessary
+
+    return main_points(analyse(upstream, plugin, args.cache))
+
+
+def _branch(target: str | None, upstream: UpstreamRange) -> str:
+    """The branch or tag that the target names, if it is none by hash or release."""
+    named = target and not policy.release_of(target) and not upstream.new.id.startswith(target)
+    return str(target).removeprefix("origin/") if named else ""
+
+
+def _release(plugin: Plugin, document: policy.Policy, branch: str, new: str, compat: list[str]) -> dict[str, str]:
+    rows = document.releases()
+    columns = list(rows[0]) if rows else []
+    given = {}
+    for pair in compat:
+        name, separator, value = pair.partition("=")
+        if not separator or name not in columns:
+            raise SyncError(f"--compat {pair}: write COLUMN=VALUE, of the columns {', '.join(columns)}")
+        given[name] = value
+    if not columns:
+        raise SyncError(f"{document.path}: the release table has no row to go by: write the first one by hand")
+    key = columns[0]
+    version = given.get(key) or _version(plugin.root)
+    if not version:
+        raise SyncError(f"pyproject.toml does not say the plugin's version: give --compat {key}=VERSION")
+    upstream = policy.release_of(new) or f"{branch} ({new})"
+    return {key: version, "torchtitan": upstream} | given
+
+
+def _version(root: Path) -> str:
+    path = root / "pyproject.toml"
+    project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {}) if path.is_file() else {}
+    return project.get("version", "")
+
+
+def _short(name: str) -> str:
+    return name if policy.release_of(name) else name[:_HASH_LENGTH]
+
+
+def _print(summary: dict[str, object]) -> None:
+    files, checks = summary["files"], summary["checks"]
+    assert isinstance(files, list) and isinstance(checks, dict)
+    print(f"recorded in {summary['document']}: {summary['old']} -> {summary['new']}")
+    print(textwrap.fill(f"notes: {summary['notes']}", width=80, subsequent_indent="  ", break_long_words=False))
+    print(f"files of the plugin changed: {len(files)}")
+    for name in files:
+        print(f"  {name}")
+    print("checks:" if checks else "checks: none was run; `torchtitan-sync verify` does")
+    for name, result in checks.items():
+        print(f"  {name}: {result}")
