@@ -1,0 +1,46 @@
+"""JAX on Ascend NPUs: a PJRT plugin over CANN's runtime and Graph Engine.
+
+JAX finds this package through the entry point group `jax_plugins` and calls `initialize()` when a program first needs a
+device. Importing it changes nothing.
+"""
+
+import logging
+import os
+import sys
+
+from xla_npu.library import cann_is_installed, find_library
+
+__all__ = ["PLATFORM", "initialize"]
+
+PLATFORM = "npu"
+_PRIORITY = 500  # above JAX's own CPU (0) and TPU (300) backends: an NPU that is there is the default
+
+logger = logging.getLogger(__name__)
+
+
+def initialize() -> None:
+    """Registers the platform `npu` with JAX.
+
+    Where CANN is not installed and the program did not ask for `npu`, nothing is registered, so that JAX keeps working
+    on other backends.
+
+    Raises:
+        ImportError: the installed jax or jaxlib is not a version that this package was made for.
+        FileNotFoundError: the native part of the package is missing.
+    """
+    import jax
+
+    wanted = (jax.config.jax_platforms or "").split(",")
+    if PLATFORM not in wanted and not cann_is_installed():
+        logger.debug("CANN is not installed: the platform npu is not registered")
+        return
+    from jax._src import xla_bridge
+
+    from xla_npu import platform
+
+    platform.check_versions()
+    library = find_library()
+    xla_bridge.register_plugin(
+        PLATFORM, priority=_PRIORITY, library_path=str(library), options={"python": os.environ.get("XLA_NPU_PYTHON", sys.executable)}
+    )
+    platform.register(library)

@@ -1,0 +1,40 @@
+#include "api.h"
+
+#include <new>
+#include <string>
+#include <type_traits>
+
+#include "failure.h"
+
+namespace npu {
+namespace {
+// An entry point as the caller sees it: exceptions become errors.
+template <auto function, typename Args>
+PJRT_Error* guarded(Args* args) noexcept {
+    try {
+        function(*args);
+        return nullptr;
+    } catch (const Failure& failure) {
+        return make_error(failure);
+    } catch (const std::bad_alloc&) {
+        return make_error({PJRT_RESOURCE_EXHAUSTED, "Out of host memory"});
+    } catch (const std::exception& error) {
+        return make_error({PJRT_INTERNAL, error.what()});
+    }
+}
+
+#define NPU_ENTRY(name) guarded<api::name, PJRT_##name##_Args>,
+
+PJRT_Shardings_Extension shardings = {
+    {sizeof(PJRT_Shardings_Extension), PJRT_EXTENSION_SHARDINGS, nullptr}, PJRT_SHARDINGS_SLOTS(NPU_ENTRY)};
+
+const PJRT_Api table = {
+    sizeof(PJRT_Api),
+    &shardings.base,
+    {sizeof(PJRT_Api_Version), nullptr, PJRT_API_MAJOR, PJRT_API_MINOR},
+    PJRT_SLOTS(NPU_ENTRY)};
+#undef NPU_ENTRY
+}  // namespace
+}  // namespace npu
+
+extern "C" __attribute__((visibility("default"))) const PJRT_Api* GetPjrtApi() { return &npu::table; }

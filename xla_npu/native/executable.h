@@ -1,0 +1,73 @@
+// Executables: a program, and a program that is loaded on devices.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "program.h"
+
+namespace npu {
+
+// One model on one device, with the lists of buffers that it is run with.
+class Model {
+public:
+    Model(PJRT_Device& device, std::shared_ptr<const Program> program, std::string_view bytes);
+    ~Model();
+    Model(const Model&) = delete;
+    Model& operator=(const Model&) = delete;
+
+    struct Span {
+        void* data;
+        size_t bytes;
+    };
+    // Puts the model on the stream.
+    void launch(Stream& stream, const std::vector<Span>& inputs, const std::vector<Span>& outputs);
+
+private:
+    struct List {
+        void* dataset = nullptr;
+        std::vector<void*> buffers;
+        void set(const std::vector<Span>& spans);
+        ~List();
+    };
+    PJRT_Device& device_;
+    std::shared_ptr<const Program> program_;  // CANN may read the bytes until the model is unloaded
+    uint32_t id_ = 0;
+    std::mutex mutex_;  // CANN wants the lists not to change between the launches of two threads
+    List inputs_, outputs_;
+};
+
+// All models of a program on one device.
+struct Loaded {
+    PJRT_Device* device;
+    int logical_id;
+    std::vector<std::unique_ptr<Model>> models;
+};
+
+}  // namespace npu
+
+struct PJRT_Executable {
+    explicit PJRT_Executable(std::shared_ptr<const npu::Program> program, std::string soc);
+
+    const std::shared_ptr<const npu::Program> program;
+    const std::string soc;
+    // Lists in the form that callers read.
+    std::vector<PJRT_Buffer_Type> output_types;
+    std::vector<int64_t> output_dims;
+    std::vector<size_t> output_ranks;
+    std::vector<const char*> input_kinds, output_kinds, input_shardings, output_shardings;
+    std::vector<size_t> input_kind_sizes, output_kind_sizes, input_sharding_sizes, output_sharding_sizes;
+    bool shardings = false;  // known for all inputs and outputs
+};
+
+struct PJRT_LoadedExecutable {
+    PJRT_LoadedExecutable(PJRT_Client& client, std::shared_ptr<const npu::Program> program);
+
+    PJRT_Client& client;
+    const std::shared_ptr<const npu::Program> program;
+    std::vector<PJRT_Device*> devices;
+    std::vector<PJRT_LogicalDeviceIds> logical_ids;
+    std::mutex mutex;
+    std::vector<std::shared_ptr<npu::Loaded>> loaded;  // empty once deleted
+};

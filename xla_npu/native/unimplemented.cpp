@@ -1,0 +1,45 @@
+// Slots that this platform has no use for: they answer, so that a newer framework that tries one goes on.
+#include "api.h"
+#include "failure.h"
+
+namespace npu::api {
+
+#define NPU_UNIMPLEMENTED(name) \
+    void name(PJRT_##name##_Args&) { fail(PJRT_UNIMPLEMENTED, "PJRT_" #name " is not supported by the npu plugin"); }
+NPU_UNIMPLEMENTED(CopyToDeviceStream_Destroy)
+NPU_UNIMPLEMENTED(CopyToDeviceStream_AddChunk)
+NPU_UNIMPLEMENTED(CopyToDeviceStream_TotalBytes)
+NPU_UNIMPLEMENTED(CopyToDeviceStream_GranuleSize)
+NPU_UNIMPLEMENTED(CopyToDeviceStream_CurrentBytes)
+NPU_UNIMPLEMENTED(TopologyDescription_MakeCanonicalShapeForMemorySpace)
+NPU_UNIMPLEMENTED(AsyncHostToDeviceTransferManager_Destroy)
+NPU_UNIMPLEMENTED(AsyncHostToDeviceTransferManager_TransferData)
+NPU_UNIMPLEMENTED(AsyncHostToDeviceTransferManager_RetrieveBuffer)
+NPU_UNIMPLEMENTED(AsyncHostToDeviceTransferManager_Device)
+NPU_UNIMPLEMENTED(AsyncHostToDeviceTransferManager_BufferCount)
+NPU_UNIMPLEMENTED(AsyncHostToDeviceTransferManager_BufferSize)
+NPU_UNIMPLEMENTED(AsyncHostToDeviceTransferManager_SetBufferError)
+NPU_UNIMPLEMENTED(AsyncHostToDeviceTransferManager_AddMetadata)
+NPU_UNIMPLEMENTED(AsyncHostToDeviceTransferManager_TransferLiteral)
+NPU_UNIMPLEMENTED(Client_CreateBuffersForAsyncHostToDevice)
+NPU_UNIMPLEMENTED(Client_DmaMap)
+NPU_UNIMPLEMENTED(Client_DmaUnmap)
+NPU_UNIMPLEMENTED(Buffer_CopyRawToHostFuture)
+NPU_UNIMPLEMENTED(Device_PoisonExecution)
+NPU_UNIMPLEMENTED(Device_CreateAsyncTrackingEvent)
+NPU_UNIMPLEMENTED(AsyncTrackingEvent_Destroy)
+NPU_UNIMPLEMENTED(Executable_GetCompileOptions)
+NPU_UNIMPLEMENTED(Buffer_DonateWithControlDependency)
+NPU_UNIMPLEMENTED(Layouts_MemoryLayout_Destroy)
+NPU_UNIMPLEMENTED(Layouts_MemoryLayout_Serialize)
+NPU_UNIMPLEMENTED(Layouts_PJRT_Client_GetDefaultLayout)
+NPU_UNIMPLEMENTED(Layouts_PJRT_Buffer_MemoryLayout)
+NPU_UNIMPLEMENTED(Layouts_PJRT_Topology_GetDefaultLayout)
+NPU_UNIMPLEMENTED(Layouts_PJRT_Executable_GetOutputLayouts)
+NPU_UNIMPLEMENTED(Layouts_PJRT_Executable_GetParameterLayouts)
+NPU_UNIMPLEMENTED(FFI_Type_Register)
+NPU_UNIMPLEMENTED(FFI_UserData_Add)
+NPU_UNIMPLEMENTED(FFI_Register_Handler)
+#undef NPU_UNIMPLEMENTED
+
+}  // namespace npu::api

@@ -1,0 +1,55 @@
+// The compiler: child processes that turn programs into models, one for each precision setting.
+//
+// A compiler may abort its process (MLIR and GE both can). Then the program that was being compiled gets the error, and
+// the next one a new process.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "json.h"
+
+namespace npu {
+
+struct Answer {
+    std::string text;  // the header as it came
+    Json header;
+    std::string payload;
+};
+
+class Worker {
+public:
+    Worker(std::string python, std::string precision);
+    ~Worker();
+    // Sends a request and waits for the answer. Throws INTERNAL when the process dies over it.
+    Answer ask(const std::string& header, std::string_view code, std::string_view options);
+
+private:
+    void start();
+    std::string stop();  // how it ended
+
+    const std::string python_, precision_;
+    std::mutex mutex_;
+    int socket_ = -1;
+    int process_ = -1;
+};
+
+class Workers {
+public:
+    explicit Workers(std::string python) : python_(std::move(python)) {}
+    // Compiles a program. Throws the compiler's error.
+    Answer compile(std::string_view format, std::string_view code, std::string_view options, const std::string& soc,
+                   int devices);
+
+private:
+    Worker& worker(const std::string& precision);
+
+    const std::string python_;
+    std::mutex mutex_;
+    std::map<std::string, std::unique_ptr<Worker>> workers_;
+};
+
+}  // namespace npu
