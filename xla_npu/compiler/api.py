@@ -75,7 +75,9 @@ def _main(module: ir.Module) -> Any:
 
 
 def _compile(module: ir.Module, options: Options, settings: Settings, record: dump.Record) -> Executable:
-    name = str(module.operation.attributes["sym_name"]).strip('"') if "sym_name" in module.operation.attributes else "main"
+    name = (
+        str(module.operation.attributes["sym_name"]).strip('"') if "sym_name" in module.operation.attributes else "main"
+    )
     flatten(module, frozenset(RULES))
     record.lap("parse")
     main = _main(module)
@@ -147,5 +149,3 @@ def _aliases(main: Any) -> list[tuple[int, int]]:
             if "tf.aliasing_output" in entries:
                 pairs.append((index, int(ir.IntegerAttr(entries["tf.aliasing_output"]).value)))
     return pairs
-
-

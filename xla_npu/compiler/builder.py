@@ -263,9 +263,7 @@ class Builder:
     ) -> Tensor:
         """StableHLO's pad: negative edges cut, `interior` puts that many elements between neighbours."""
         interior = interior or [0] * x.rank
-        shape = tuple(
-            a + b + n + max(n - 1, 0) * i for n, a, b, i in zip(x.shape, low, high, interior, strict=True)
-        )
+        shape = tuple(a + b + n + max(n - 1, 0) * i for n, a, b, i in zip(x.shape, low, high, interior, strict=True))
         if 0 in shape:
             return self.constant(np.zeros(shape, x.type.numpy), x.type, shape)
         if 0 in x.shape:
@@ -590,9 +588,7 @@ class Builder:
         half = self.or_(self.as_signed(self.shift_right_logical(x, self.scalar(1, x))), self.and_(signed, one))
         doubled = self.convert(half, type)
         doubled = self.add(doubled, doubled)
-        return self.select(
-            self.compare(signed, self.scalar(0, signed), "LT"), doubled, self.convert(signed, type)
-        )
+        return self.select(self.compare(signed, self.scalar(0, signed), "LT"), doubled, self.convert(signed, type))
 
     def _float_to_integer(self, x: Tensor, type: ElementType) -> Tensor:
         if x.type.bits == 16:
@@ -639,12 +635,14 @@ class Builder:
 
     # --- matrix product -------------------------------------------------------------------------------------------
 
-    def matmul(self, x: Value, y: Value, adjoint_x: bool = False, adjoint_y: bool = False) -> Value:
-        """[b, m, k] times [b, k, n]; each transposed in its last two dimensions when told so."""
-        rows = x.shape[2] if adjoint_x else x.shape[1]
-        columns = y.shape[1] if adjoint_y else y.shape[2]
-        shape = (x.shape[0], rows, columns)
-        return self.emit("BatchMatMulV2", [x, y], x.dtype, shape, adj_x1=adjoint_x, adj_x2=adjoint_y)
+    def matmul(self, x: Value, y: Value, transpose_x: bool = False, transpose_y: bool = False) -> Value:
+        """[m, k] times [k, n], or batches of them; each transposed in its last two dimensions when told so."""
+        rows = x.shape[-1] if transpose_x else x.shape[-2]
+        columns = y.shape[-2] if transpose_y else y.shape[-1]
+        shape = (*x.shape[:-2], rows, columns)
+        if len(shape) == 2:
+            return self.emit("MatMulV2", [x, y], x.dtype, shape, transpose_x1=transpose_x, transpose_x2=transpose_y)
+        return self.emit("BatchMatMulV2", [x, y], x.dtype, shape, adj_x1=transpose_x, adj_x2=transpose_y)
 
 
 # The real type of a complex type's parts, by their storage.

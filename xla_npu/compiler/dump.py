@@ -83,7 +83,9 @@ def _drawing(graph: Graph) -> str:
             depth[node] = max((depth[v.node] + 1 for v in node.inputs), default=0)
             rows.setdefault(depth[node], []).append(node)
         place = {
-            node: (20 + 150 * column, top + 24 + 50 * row) for row, nodes in rows.items() for column, node in enumerate(nodes)
+            node: (20 + 150 * column, top + 24 + 50 * row)
+            for row, nodes in rows.items()
+            for column, node in enumerate(nodes)
         }
         boxes.append(f'<text x="20" y="{top + 10}" font-weight="bold">{one.name}</text>')
         for node, (x, y) in place.items():
@@ -94,9 +96,7 @@ def _drawing(graph: Graph) -> str:
             )
             for value in node.inputs:
                 from_x, from_y = place[value.node]
-                lines.append(
-                    f'<line x1="{from_x + 70}" y1="{from_y + 32}" x2="{x + 70}" y2="{y}" stroke="#aaa"/>'
-                )
+                lines.append(f'<line x1="{from_x + 70}" y1="{from_y + 32}" x2="{x + 70}" y2="{y}" stroke="#aaa"/>')
         top += 50 * (len(rows) + 1) + 24
     width = 200 + 150 * max((len(one.nodes) for one in graph.walk()), default=1)
     return (

@@ -2,7 +2,20 @@
 
 from importlib import import_module
 
-SUBJECTS = ("elementwise", "shape", "reduce", "dot", "control")
+SUBJECTS = (
+    "elementwise",
+    "shape",
+    "reduce",
+    "dot",
+    "control",
+    "gather",
+    "sort",
+    "conv",
+    "rng",
+    "fft",
+    "linalg",
+    "custom",
+)
 
 
 def load() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from jaxlib.mlir import ir
 
 from xla_npu.compiler.attributes import tensor_type
+from xla_npu.compiler.dtypes import I32
 from xla_npu.compiler.lowering import Lowering, rule
 from xla_npu.compiler.tensor import Tensor
 
@@ -88,15 +89,7 @@ def while_(b: Lowering, op: Any, *operands: Tensor) -> list[Tensor]:
     step, _, results = region_graph(b, "body", body, operands, outer)
     finish(step, [*flatten(step, results), *stored([step.tensors[v] for v in outer])])
     values = [*flatten(b, operands), *stored([b.tensor(v) for v in outer])]
-    outputs = b.graph.add(
-        "While",
-        values,
-        [(value.dtype, value.shape) for value in values],
-        {"parallel_iterations": 10},
-        subgraphs=[test.graph, step.graph],
-        dynamic_inputs=len(values),
-    )
-    return unflatten(outputs, operands)
+    return unflatten(while_node(b, values, test, step), operands)
 
 
 @rule("stablehlo.if")
@@ -107,9 +100,7 @@ def if_(b: Lowering, op: Any, predicate: Tensor) -> list[Tensor]:
 @rule("stablehlo.case")
 def case(b: Lowering, op: Any, index: Tensor) -> list[Tensor]:
     last = len(op.regions) - 1
-    outside = b.or_(
-        b.compare(index, b.scalar(0, index), "LT"), b.compare(index, b.scalar(last, index), "GT")
-    )
+    outside = b.or_(b.compare(index, b.scalar(0, index), "LT"), b.compare(index, b.scalar(last, index), "GT"))
     return _branches(b, op, "Case", b.select(outside, b.scalar(last, index), index))
 
 
@@ -135,3 +126,32 @@ def _branches(b: Lowering, op: Any, kind: str, selector: Tensor) -> list[Tensor]
         dynamic_inputs=len(values),
     )
     return unflatten(outputs, results)
+
+
+def repeat(
+    b: Lowering,
+    count: int,
+    carried: Sequence[Tensor],
+    step: Callable[[Lowering, Tensor, list[Tensor]], Sequence[Tensor]],
+) -> list[Tensor]:
+    """Runs `step(inner, i, carried)` for i = 0 to count - 1 as a GE loop; it returns the next carried tensors."""
+    tensors = [b.constant(np.int32(0), I32), *carried]
+    test = b.subgraph("cond")
+    at, *_ = feed(test, tensors, whole=True)
+    finish(test, [test.full(test.compare(at, test.scalar(count, at), "LT")).value])
+    inner = b.subgraph("body")
+    at, *rest = feed(inner, tensors, whole=True)
+    finish(inner, flatten(inner, [inner.add(at, inner.scalar(1, at)), *step(inner, at, rest)]))
+    return unflatten(while_node(b, flatten(b, tensors), test, inner), tensors)[1:]
+
+
+def while_node(b: Lowering, values: Sequence[Any], test: Lowering, step: Lowering) -> list[Any]:
+    """GE's While: the outputs have the inputs' types and shapes."""
+    return b.graph.add(
+        "While",
+        values,
+        [(value.dtype, value.shape) for value in values],
+        {"parallel_iterations": 10},
+        subgraphs=[test.graph, step.graph],
+        dynamic_inputs=len(values),
+    )

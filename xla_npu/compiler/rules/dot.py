@@ -76,15 +76,17 @@ def _compute_type(x: ElementType, y: ElementType, result: ElementType) -> Elemen
     return I32 if result.bits < 32 else result
 
 
-def _matrix(
-    b: Lowering, x: Tensor, batch: list[int], free: list[int], contract: list[int]
-) -> tuple[Tensor, bool]:
-    """`x` as [batch, free, contracted], or as [batch, contracted, free] (and True) when that needs no transposition."""
-    counts = [_prod(x.shape[i] for i in axes) for axes in (batch, free, contract)]
+def _matrix(b: Lowering, x: Tensor, batch: list[int], free: list[int], contract: list[int]) -> tuple[Tensor, bool]:
+    """`x` as [batch, free, contracted], or as [batch, contracted, free] (and True) when that needs no transposition.
+
+    Without batch dimensions there is none.
+    """
+    rows, depth = _prod(x.shape[i] for i in free), _prod(x.shape[i] for i in contract)
+    batches = [_prod(x.shape[i] for i in batch)] if batch else []
     if [*batch, *contract, *free] == list(range(x.rank)):
-        return b.full(b.reshape(x, (counts[0], counts[2], counts[1]))), True
+        return b.full(b.reshape(x, (*batches, depth, rows))), True
     turned = b.transpose(x, [*batch, *free, *contract])
-    return b.full(b.reshape(turned, counts)), False
+    return b.full(b.reshape(turned, (*batches, rows, depth))), False
 
 
 def _integer_dot(

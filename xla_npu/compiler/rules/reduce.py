@@ -106,7 +106,9 @@ def simple_reduce(b: Lowering, kind: str, x: Tensor, axes: Sequence[int]) -> Ten
     if kind in ("ReduceMax", "ReduceMin"):
         if type.kind == "uint" and type.storage != "u8":
             ordered = b.reduce(kind, b.ordered(x), axes)
-            return Tensor(type, ordered.shape, b.xor(ordered, b.scalar(np.iinfo(ordered.type.numpy).min, ordered)).parts)
+            return Tensor(
+                type, ordered.shape, b.xor(ordered, b.scalar(np.iinfo(ordered.type.numpy).min, ordered)).parts
+            )
         result = b.reduce(kind, x, axes)
         if type.kind == "float":  # NaN wins
             nan = b.reduce("ReduceAny", b.is_nan(x), axes)
@@ -169,9 +171,7 @@ def reduce_window(b: Lowering, op: Any, *operands: Tensor) -> list[Tensor]:
         inner = lambda left, right: [b.add(left[0], right[0])]  # noqa: E731
     combine = inner
     gaps = [d - 1 for d in window.base_dilation]
-    tensors = [
-        b.pad(t, init, window.low, window.high, gaps) for t, init in zip(tensors, inits, strict=True)
-    ]
+    tensors = [b.pad(t, init, window.low, window.high, gaps) for t, init in zip(tensors, inits, strict=True)]
     for axis in range(len(shape)):
         tensors = _window_axis(b, tensors, axis, window, combine)
     if not (kind is not None and is_identity(_boolean(kind, tensors[0]), inits[0])):
