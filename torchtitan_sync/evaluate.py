@@ -117,6 +117,8 @@ class Record:
     calls: list[CallRef] = field(default_factory=list)
     patches: list[PatchRef] = field(default_factory=list)
     handlers: list[HandlerRef] = field(default_factory=list)
+    wrapped: list[tuple[Place, str]] = field(default_factory=list)
+    """Upstream functions that the plugin wraps with `functools.wraps`."""
 
 
 @dataclass
@@ -877,6 +879,9 @@ class Evaluator:
             case "partial" | "partialmethod", [(Function() | Class()) as function, *_]:
                 if self.record is not None:
                     self._note_call(node, function, values, words, None, partial=True, skip=1)
+            case (("wraps" | "update_wrapper"), [*_, Function() as function]) if self.record is not None:
+                if self._upstream(function.module):
+                    self.record.wrapped.append((self._place(node), function.path))
             case "patch", [Text(value=name), *_] if self.record is not None and self._upstream(name):
                 owner, _, attribute = name.rpartition(".")
                 self._patch(node.args[0], owner, attribute, values[1] if len(values) > 1 else words.get("new"), "mock")

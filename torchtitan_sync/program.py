@@ -229,6 +229,22 @@ class Program:
             found = self.member(found, name)
         return found
 
+    def resolve_plainly(self, path: str) -> Result:
+        """Without following moves."""
+        follow, self._follow = self._follow, None
+        try:
+            return self.resolve(path)
+        finally:
+            self._follow = follow
+
+    def lookup_plainly(self, module: str, name: str) -> Result:
+        """Without following moves."""
+        follow, self._follow = self._follow, None
+        try:
+            return self.lookup(module, name)
+        finally:
+            self._follow = follow
+
     def member(self, found: Found, name: str) -> Result:
         if not found.name:
             return self.lookup(found.module, name)
@@ -281,7 +297,12 @@ class Program:
     def base(self, cls: Class, text: str) -> Class | str:
         """What a base expression in a class statement means; the text itself where that is not known."""
         text = text.partition("[")[0].strip()
-        found = self.dotted(cls.module, cls.name.rpartition(".")[0], text)
+        table = self.table(cls.module)
+        shadowed = table.shadowed.get(text) if table is not None and text == cls.name else None
+        if shadowed is not None:
+            found = self._defined(cls.module, text, shadowed, frozenset())
+        else:
+            found = self.dotted(cls.module, cls.name.rpartition(".")[0], text)
         if isinstance(found, Found) and found.symbol is not None:
             if found.symbol.kind == "class":
                 return Class(found.module, found.name)

@@ -113,6 +113,7 @@ def walk(sources: Sources, program: Program, hints: Hints | None = None, only: s
         whole.calls += record.calls
         whole.patches += record.patches
         whole.handlers += record.handlers
+        whole.wrapped += record.wrapped
     return whole
 
 
@@ -181,9 +182,9 @@ def config_root(program: Program, upstream: str) -> Class | None:
     """The class that the command line fills: upstream's `JobConfig`, later `Trainer.Config`."""
     for module in program.files:
         table = program.table(module) if module.partition(".")[0] == upstream else None
-        if table is not None and "JobConfig" in table.names and table.names["JobConfig"].kind == "class":
-            if ".experiments." not in module:
-                return Class(module, "JobConfig")
+        symbol = table.names.get("JobConfig") if table is not None and ".experiments." not in module else None
+        if symbol is not None and symbol.kind == "class":
+            return Class(module, "JobConfig")
     for module in (f"{upstream}.trainer", f"{upstream}.train"):
         if program.class_symbol(Class(module, "Trainer.Config")) is not None:
             return Class(module, "Trainer.Config")

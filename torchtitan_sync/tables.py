@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 # Raised whenever an outline's form changes; older entries on disk are then not read.
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(slots=True)
@@ -92,6 +92,8 @@ class Table:
     """Every import anywhere in the file: module, target, name it is bound to, line."""
     guarded: set[int] = field(default_factory=set)
     """Lines of imports under `try` with a handler or under TYPE_CHECKING."""
+    shadowed: dict[str, Symbol] = field(default_factory=dict)
+    """Imports whose name a definition takes over: `class Args(Args)`."""
     broken: bool = False
     """The file is not valid Python."""
 
@@ -140,6 +142,9 @@ class _Builder:
 
         def put(symbol: Symbol) -> None:
             symbol.typing, symbol.guarded = typing, guarded
+            earlier = names.get(symbol.name)
+            if owner is None and earlier is not None and earlier.kind == "import" != symbol.kind:
+                self._table.shadowed[symbol.name] = earlier
             if not (keep and symbol.name in names):
                 names[symbol.name] = symbol
 
@@ -293,9 +298,7 @@ class _Builder:
             if alias.name == "*":
                 self._table.stars.append(module)
             else:
-                yield Symbol(
-                    alias.asname or alias.name, "import", alias.lineno, end, module=module, target=alias.name
-                )
+                yield Symbol(alias.asname or alias.name, "import", alias.lineno, end, module=module, target=alias.name)
 
     # Everything that is used, wherever it is
 
@@ -438,6 +441,7 @@ def _encode(table: Table) -> dict[str, Any]:
         "keys": table.keys,
         "imported": table.imported,
         "guarded": sorted(table.guarded),
+        "shadowed": [_encode_symbol(symbol) for symbol in table.shadowed.values()],
         "broken": table.broken,
     }
 
@@ -452,6 +456,7 @@ def _decode(data: dict[str, Any]) -> Table:
         keys=data["keys"],
         imported=[(module, target, name, line) for module, target, name, line in data["imported"]],
         guarded=set(data["guarded"]),
+        shadowed={symbol.name: symbol for symbol in map(_decode_symbol, data["shadowed"])},
         broken=data["broken"],
     )
 

@@ -1,0 +1,57 @@
+"""Which commits of a range did what an item says."""
+
+import re
+
+from torchtitan_sync.model import Change, Commit, Item, Range
+
+_MOST = 5
+"""Commits named for one item."""
+
+
+def attribute(changes: Range, items: list[Item]) -> None:
+    """Fills `commits`: those that changed the symbol's own lines, else those that touched its file."""
+    history = changes.history()
+    if not history:
+        return
+    wanted = [(item, history.get(item.upstream_file, [])) for item in items if item.grade <= 2]
+    blobs = {blob for _, touched in wanted for change in touched for blob in (change.old_blob, change.new_blob) if blob}
+    contents = changes.read_blobs(blobs)
+    blocks: dict[tuple[str, str], str] = {}
+    for item, touched in wanted:
+        names = item.upstream_symbol.split(".")
+        found = [change.commit for change in touched if _changes(change, names, contents, blocks)]
+        item.commits = _unique(found)[:_MOST] or _unique([change.commit for change in touched])[:1]
+
+
+def _changes(change: Change, names: list[str], contents: dict[str, bytes], blocks: dict[tuple[str, str], str]) -> bool:
+    """Whether the lines of the innermost name that is defined in the file differ before and after."""
+    if not change.old_blob or not change.new_blob:
+        return True
+    for name in reversed(names[-3:]):
+        before, after = (_block(blob, name, contents, blocks) for blob in (change.old_blob, change.new_blob))
+        if before or after:
+            return before != after
+    return False
+
+
+def _block(blob: str, name: str, contents: dict[str, bytes], blocks: dict[tuple[str, str], str]) -> str:
+    key = blob, name
+    if key not in blocks:
+        text = contents.get(blob, b"").decode("utf-8", "replace")
+        blocks[key] = "\n".join(match[0].rstrip() for match in _definition(name).finditer(text))
+    return blocks[key]
+
+
+def _definition(name: str) -> re.Pattern[str]:
+    """A definition and the deeper lines below it, or the line of an assignment or import."""
+    word = re.escape(name)
+    return re.compile(
+        rf"^([ \t]*)(?:async )?(?:def|class) {word}\b.*(?:\n(?:\1[ \t]+.*|\1[)\]].*|[ \t]*))*"
+        rf"|^[ \t]*(?:self\.)?{word}[ \t]*[:=].*"
+        rf"|^.*\bimport\b.*\b{word}\b.*",
+        re.MULTILINE,
+    )
+
+
+def _unique(commits: list[Commit]) -> list[Commit]:
+    return list({commit.hash: commit for commit in commits}.values())

@@ -1,0 +1,352 @@
+"""Joins what the plugin's references mean at the old and at the new snapshot: what resolved and no longer does."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from torchtitan_sync import bodies, signatures
+from torchtitan_sync.binding import shown
+from torchtitan_sync.evaluate import CallRef, Place, Record, Ref
+from torchtitan_sync.findings import Findings
+from torchtitan_sync.model import Rename
+from torchtitan_sync.moves import Mover
+from torchtitan_sync.program import Found, Missing, Outside
+from torchtitan_sync.tables import Param, Symbol
+from torchtitan_sync.values import Class, Group, Instance, Value
+
+
+def references(findings: Findings, mover: Mover, old: Iterable[Ref], new: Iterable[Ref], upstream: str) -> int:
+    """Adds what broke; returns how many of the old references did not resolve in the first place."""
+    after = {_key(ref.place, ref.kind, ref.name): ref for ref in new}
+    cascades: dict[str, list[Place]] = {}
+    unresolved = 0
+    for ref in old:
+        if not isinstance(ref.result, Found):
+            unresolved += isinstance(ref.result, Missing)
+            continue
+        before = ref.result
+        if before.module.partition(".")[0] != upstream:
+            continue
+        now = after.get(_key(ref.place, ref.kind, ref.name))
+        if now is None or now.result is None:
+            cascades.setdefault(before.path, []).append(ref.place)
+            continue
+        if _through_plugin(findings, ref, upstream):
+            if isinstance(now.result, Missing) or (isinstance(now.result, Found) and now.result.moved_from):
+                cascades.setdefault(before.path, []).append(ref.place)
+            continue
+        _reference(findings, mover, ref, before, now)
+    _fold(findings, cascades)
+    return unresolved
+
+
+def _key(place: Place, kind: str, name: str) -> tuple[Any, ...]:
+    return place.file, place.line, place.column, kind, name
+
+
+def _through_plugin(findings: Findings, ref: Ref, upstream: str) -> bool:
+    """Reached through one of the plugin's own modules, whose import is the place to mend."""
+    return ref.owner.partition(".")[0] != upstream and ref.owner in findings.old.files
+
+
+def _reference(findings: Findings, mover: Mover, ref: Ref, before: Found, now: Ref) -> None:
+    result = now.result
+    if isinstance(result, Missing) or (isinstance(result, Found) and result.moved_from):
+        _broken(findings, mover, ref, before, now)
+    elif isinstance(result, Outside):
+        if before.owner is not None:
+            findings.add(
+                "meaning", before.path, f"upstream's own definition is gone: {result.path} takes its place", ref.place
+            )
+    elif isinstance(result, Found):
+        _other_meaning(findings, ref, before, result)
+
+
+def _broken(findings: Findings, mover: Mover, ref: Ref, before: Found, now: Ref) -> None:
+    asked = f"{ref.owner}.{ref.name}" if ref.kind not in ("module", "option") else before.path
+    if ref.kind == "module":
+        asked = ref.name
+    move = mover.find(asked) or mover.find(before.path)
+    moved = isinstance(now.result, Found)
+    kind = _kind(findings, before, moved=moved)
+    if ref.kind == "key":
+        kind, moved = "key-removed", False
+    symbol = f"{before.path}.{ref.name}" if ref.kind == "key" else before.path
+    if ref.guarded:
+        kind = "guarded-missing"
+    elif ref.typing or now.typing:
+        kind = "typing-missing"
+    target = now.result.path if isinstance(now.result, Found) else ""
+    if target and move is not None and move.new != target and not target.startswith(move.new):
+        move = None
+    if target == symbol:
+        target = move.new if move is not None else target
+    what = _said(before, target, ref)
+    findings.add(
+        kind,
+        symbol,
+        what,
+        ref.place,
+        moved_to=target if moved else "",
+        confidence=move.confidence if moved and move is not None else 0.9,
+        rename=_rename(before, ref, target) if moved else None,
+        suggestion=_suggestion(before, target, ref),
+        note=f"found by: {move.how}" if moved and move is not None else "",
+        follows=_follows(mover, ref, now),
+    )
+
+
+def _kind(findings: Findings, before: Found, *, moved: bool) -> str:
+    if not before.name:
+        stem = "module"
+    elif before.owner is None and "." not in before.name:
+        stem = "symbol"
+    elif is_field(findings, before):
+        stem = "field"
+    else:
+        stem = "attribute"
+    return f"{stem}-{'moved' if moved else 'removed'}"
+
+
+def is_field(findings: Findings, before: Found) -> bool:
+    symbol = findings.old.class_symbol(before.owner) if before.owner is not None else None
+    return (
+        symbol is not None
+        and signatures.is_dataclass(symbol)
+        and before.symbol is not None
+        and bool(before.symbol.annotation)
+    )
+
+
+def _said(before: Found, target: str, ref: Ref) -> str:
+    name = before.path.rpartition(".")[2]
+    if ref.kind == "key":
+        return f"key {ref.name!r} is gone from {before.path}"
+    if not target:
+        return f"`{name}` is gone"
+    return f"`{name}` is now `{target}`"
+
+
+def _suggestion(before: Found, target: str, ref: Ref) -> str:
+    if not target:
+        return f"remove the use of `{ref.name}`, or keep a copy of the old code in the plugin"
+    module, _, name = target.rpartition(".")
+    if ref.kind == "import":
+        alias = "" if name == ref.name else f" as {ref.name}"
+        return f"from {module} import {name}{alias}"
+    if ref.kind == "module":
+        return f"import from {target}"
+    return f"use {target}"
+
+
+def _rename(before: Found, ref: Ref, target: str) -> Rename:
+    if not before.name:
+        what = "module"
+    elif before.owner is not None:
+        what = "attribute"
+    else:
+        what = "symbol"
+    return Rename(what, before.path, target)
+
+
+def _follows(mover: Mover, ref: Ref, now: Ref) -> str:
+    """The move that the owner of a reference took first."""
+    owner = now.owner
+    if owner == ref.owner:
+        return ""
+    return next((path for path, move in mover.known().items() if move.new == owner), "")
+
+
+def _other_meaning(findings: Findings, ref: Ref, before: Found, after: Found) -> None:
+    if before.symbol is None or after.symbol is None or ref.kind == "key":
+        return
+    first, second = before.symbol, after.symbol
+    callable_before, callable_after = (_called(symbol) for symbol in (first, second))
+    if before.owner is not None and callable_before is not callable_after:
+        kind = "method" if callable_after else "plain attribute"
+        findings.add("meaning", before.path, f"`{first.name}` is a {kind} now", ref.place)
+        return
+    if before.path == after.path or before.owner is not None or first.kind == "value":
+        return
+    if first.kind != second.kind:
+        findings.add("meaning", before.path, f"`{first.name}` is a {second.kind} now, from {after.path}", ref.place)
+        return
+    alike = bodies.similarity(
+        bodies.of(findings.old, before.module, first), bodies.of(findings.new, after.module, second)
+    )
+    if alike < 0.3 and findings.old.symbol(after.module, after.name) is not None:
+        findings.add("meaning", before.path, f"`{first.name}` means {after.path} now, which is other code", ref.place)
+
+
+def _called(symbol: Symbol) -> bool:
+    return symbol.kind == "function" and not symbol.decorated("property", "cached_property")
+
+
+def _fold(findings: Findings, cascades: dict[str, list[Place]]) -> None:
+    """Uses behind a broken one go to its item."""
+    by_symbol = {}
+    for item in findings.items.values():
+        by_symbol.setdefault(item.upstream_symbol, item)
+    for path, places in cascades.items():
+        owner = path
+        while owner and owner not in by_symbol:
+            owner = owner.rpartition(".")[0]
+        item = by_symbol.get(owner)
+        if item is None:
+            continue
+        for place in places:
+            use = findings.use(place)
+            if use not in item.downstream and use not in item.cascade:
+                item.cascade.append(use)
+
+
+# Calls
+
+
+def calls(findings: Findings, mover: Mover, old: Record, new: Record, upstream: str) -> None:
+    after = {_key(call.place, "call", ""): call for call in new.calls}
+    for call in old.calls:
+        now = after.get(_key(call.place, "call", ""))
+        if now is None or call.signature is None or now.signature is None:
+            continue
+        if now.signature.home.module.partition(".")[0] != upstream or call.binding is None or now.binding is None:
+            continue
+        if call.signature.home.module.partition(".")[0] != upstream:
+            continue
+        follows = call.path if call.path != now.path else ""
+        _call(findings, call, now, follows)
+
+
+def _call(findings: Findings, call: CallRef, now: CallRef, follows: str) -> None:
+    assert call.signature and now.signature and call.binding and now.binding
+    new_problems = now.binding.problems() - call.binding.problems()
+    before, after = call.signature.params, now.signature.params
+    path, place = call.path, call.place
+    detail = f"- {shown(before)}\n+ {shown(after)}"
+    common: dict[str, Any] = {"detail": detail, "follows": follows}
+    for what, name in sorted(new_problems):
+        if what == "unexpected":
+            renamed = renamed_param(name, before, after)
+            target = f"{now.path}.{renamed[0]}" if renamed else ""
+            kind = "parameter-renamed" if renamed else "parameter-removed"
+            findings.add(
+                kind,
+                f"{path}.{name}",
+                f"`{name}` is now `{renamed[0]}`" if renamed else f"takes no `{name}` any more",
+                call.words.get(name, place),
+                moved_to=target,
+                confidence=renamed[1] if renamed else 1.0,
+                rename=Rename("parameter", f"{path}.{name}", target) if renamed else None,
+                suggestion=f"{renamed[0]}=..." if renamed else f"do not pass `{name}`",
+                **common,
+            )
+        elif what == "missing":
+            findings.add(
+                "parameter-required",
+                f"{path}.{name}",
+                f"needs `{name}`",
+                place,
+                suggestion=f"pass `{name}`",
+                **common,
+            )
+        elif what == "surplus":
+            findings.add(
+                "parameter-removed", path, f"takes {name} positional argument(s) fewer", place, suggestion="", **common
+            )
+        elif what == "doubled":
+            findings.add("parameter-order", path, f"`{name}` is given by position and by keyword now", place, **common)
+    if not new_problems:
+        _positions(findings, call, now, common)
+    _returns(findings, call, now)
+
+
+def _positions(findings: Findings, call: CallRef, now: CallRef, common: dict[str, Any]) -> None:
+    assert call.signature and now.signature and call.binding and now.binding
+    new_names = {param.name for param in now.signature.params}
+    old_names = {param.name for param in call.signature.params}
+    for index, name in call.binding.met.items():
+        other = now.binding.met.get(index, name)
+        if other == name:
+            continue
+        if name in new_names:
+            findings.add(
+                "parameter-order",
+                call.path,
+                f"position {index + 1} was `{name}`, is `{other}` now",
+                call.place,
+                **common,
+            )
+        elif other not in old_names and relayout(name, other):
+            note = "a tensor argument renamed with a layout suffix: whether its layout changed cannot be decided here"
+            findings.add(
+                "meaning", f"{call.path}.{name}", f"`{name}` is now `{other}`", call.place, note=note, **common
+            )
+
+
+def relayout(old: str, new: str) -> bool:
+    """`x` to `x_BLD`: a suffix of dimension letters."""
+    stem, _, suffix = new.rpartition("_")
+    return suffix.isupper() and suffix.isalpha() and (stem == old or old.startswith(stem) or stem.startswith(old))
+
+
+def renamed_param(name: str, before: Iterable[Param], after: Iterable[Param]) -> tuple[str, float] | None:
+    """What a parameter is called now, and how sure that is."""
+    before, after = list(before), list(after)
+    old_names, new_names = {p.name for p in before}, {p.name for p in after}
+    gone = next((p for p in before if p.name == name), None)
+    added = [p for p in after if p.name not in old_names and p.kind not in ("*", "**")]
+    removed = [p for p in before if p.name not in new_names and p.kind not in ("*", "**")]
+    if gone is None or not added:
+        return None
+    scored = []
+    for param in added:
+        score = 0.0
+        score += 0.35 * (param.annotation == gone.annotation and bool(param.annotation))
+        score += 0.2 * (param.default == gone.default)
+        score += 0.25 * (after.index(param) == before.index(gone))
+        words, others = set(name.lower().split("_")), set(param.name.lower().split("_"))
+        score += 0.5 * len(words & others) / max(len(words | others), 1)
+        scored.append((score, param.name))
+    scored.sort(reverse=True)
+    score, best = scored[0]
+    only = len(added) == 1 and len(removed) == 1
+    if score >= (0.4 if only else 0.6):
+        return best, round(min(0.95, 0.5 + score / 2), 2)
+    return None
+
+
+def _returns(findings: Findings, call: CallRef, now: CallRef) -> None:
+    first, second = _shape(call.value), _shape(now.value)
+    if first == second or not first or not second:
+        return
+    if call.unpacked and isinstance(call.value, Group) and call.value.kind == "tuple":
+        count = len(now.value.items) if isinstance(now.value, Group) and now.value.kind == "tuple" else 0
+        if count != call.unpacked and len(call.value.items) == call.unpacked:
+            gives = f"{count} values" if count else "one value"
+            what = f"returns {gives}, not {call.unpacked}"
+            findings.add("return-arity", call.path, what, call.place, suggestion="unpack what it returns now")
+            return
+    assert call.signature and now.signature
+    if isinstance(call.value, Instance) and call.signature.home.symbol and call.signature.home.symbol.kind == "class":
+        return
+    if _same_kin(findings, call.value, now.value):
+        return
+    findings.add("return-changed", call.path, f"returned {first}, returns {second} now", call.place)
+
+
+def _same_kin(findings: Findings, before: Value | None, after: Value | None) -> bool:
+    """A moved class is not another return type."""
+    match before, after:
+        case Instance(of=old), Instance(of=new):
+            return old.name.rpartition(".")[2] == new.name.rpartition(".")[2]
+        case Group(kind=kind, items=items), Group(kind=other, items=others):
+            return kind == other and len(items) == len(others)
+    return False
+
+
+def _shape(value: Value | None) -> str:
+    match value:
+        case Instance(of=Class(name=name)):
+            return name
+        case Group(kind=kind, items=items):
+            return f"{kind} of {len(items)}" if kind == "tuple" else kind
+    return ""

@@ -1,0 +1,170 @@
+"""What a range of upstream changes does to the plugin: everything that `check` and the other commands say."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from torchtitan_sync import attribution, compare, landscape, surface
+from torchtitan_sync.changes import Changes
+from torchtitan_sync.evaluate import Hints, Record
+from torchtitan_sync.findings import Findings
+from torchtitan_sync.hooks import Hooks
+from torchtitan_sync.model import Analysis, Grade, Item, Plugin, Range, Snapshot, SyncError
+from torchtitan_sync.moves import Mover
+from torchtitan_sync.program import File, Found, Program, package_files
+from torchtitan_sync.tables import Cache
+from torchtitan_sync.values import Function, Partial
+
+Follow = Callable[[str, str], str | None]
+
+
+def analyse(changes: Range, plugin: Plugin, cache: Path | None = None) -> Analysis:
+    """`cache` is a folder for outlines; None uses the user's. Raises SyncError when one side cannot be read."""
+    tables = Cache((cache or _cache_folder()) / "outlines.sqlite")
+    sources = surface.read(plugin)
+    tables.tables(sources.blobs())
+    old = _program(changes.old, plugin, sources, tables)
+    mover: Mover | None = None
+
+    def follow(owner: str, name: str) -> str | None:
+        return mover.follow(owner, name) if mover is not None else None
+
+    new = _program(changes.new, plugin, sources, tables, follow)
+    mover = Mover(old, new, plugin.upstream, changes.renames(), plugin.replaced)
+    findings = Findings(sources, old, new)
+    before, after = _walk(sources, plugin, old, new, mover)
+    unresolved = _compare(findings, mover, before, after, plugin)
+    old_files, new_files = changes.old.files(), changes.new.files()
+    landscape.models(findings, old_files, new_files, plugin.upstream)
+    landscape.others(findings, old_files, new_files)
+    landscape.dependencies(findings, changes)
+    items = _settle(list(findings.items.values()))
+    attribution.attribute(changes, items)
+    tables.save()
+    return Analysis(
+        old=changes.old.label,
+        new=changes.new.label,
+        items=items,
+        moves=[item for item in items if item.moved_to],
+        files=landscape.directories(old_files, new_files),
+        commit_count=changes.commit_count(),
+        references=sum(isinstance(ref.result, Found) for ref in before.refs),
+        unresolved_before=unresolved,
+        unaffected=_unaffected(old, new, before, plugin.upstream),
+    )
+
+
+def _cache_folder() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "torchtitan-sync"
+
+
+def _program(
+    snapshot: Snapshot, plugin: Plugin, sources: surface.Sources, tables: Cache, follow: Follow | None = None
+) -> Program:
+    files = package_files(snapshot.files(), plugin.upstream)
+    if not files:
+        raise SyncError(f"upstream has no package {plugin.upstream} at {snapshot.label}")
+    contents = snapshot.read([file.path for file in files.values()])
+    tables.tables({file.blob: contents[file.path] for file in files.values()})
+    modules: dict[str, File] = {**sources.modules, **files}
+    return Program(
+        modules,
+        tables,
+        lambda module: contents[files[module].path] if module in files else sources.contents[modules[module].path],
+        follow,
+    )
+
+
+def _walk(sources: surface.Sources, plugin: Plugin, old: Program, new: Program, mover: Mover) -> tuple[Record, Record]:
+    """The plugin's references at both snapshots. What a patch says about its function is used in a second look."""
+    before = surface.walk(sources, old)
+    hints = _hints(before, plugin)
+    if hints:
+        again = {module for module, _ in hints}
+        files = {sources.modules[module].path for module in again if module in sources.modules}
+        second = surface.walk(sources, old, hints, only=again)
+        before.refs = [ref for ref in before.refs if ref.place.file not in files] + second.refs
+        before.calls = [call for call in before.calls if call.place.file not in files] + second.calls
+        before.patches = [patch for patch in before.patches if patch.place.file not in files] + second.patches
+    roots = surface.config_root(old, plugin.upstream), surface.config_root(new, plugin.upstream)
+    if roots[0] is not None and roots[1] is not None and roots[0] != roots[1]:
+        mover.adopt(roots[0].path, roots[1].path, 0.7, "the class that the command line fills")
+    before.refs += surface.options(sources, old, roots[0])
+    after = surface.walk(sources, new, hints)
+    after.refs += surface.options(sources, new, roots[1])
+    return before, after
+
+
+def _hints(record: Record, plugin: Plugin) -> Hints:
+    """Functions of the plugin that stand in for upstream's have their parameters."""
+    hints: Hints = {}
+    for patch in record.patches:
+        value = patch.replacement
+        while isinstance(value, Partial):
+            value = value.function
+        if isinstance(value, Function) and value.module.partition(".")[0] != plugin.upstream:
+            hints[value.module, value.name] = patch.owner, patch.name
+    return hints
+
+
+def _compare(findings: Findings, mover: Mover, before: Record, after: Record, plugin: Plugin) -> int:
+    upstream = plugin.upstream
+    hooks = Hooks(findings, mover, upstream)
+    hooks.patches(before, after)
+    unresolved = compare.references(findings, mover, before.refs, after.refs, upstream)
+    compare.calls(findings, mover, before, after, upstream)
+    hooks.overrides()
+    hooks.callbacks(before, after)
+    changes = Changes(findings, mover, upstream)
+    changes.replaced("patched-changed", hooks.replaced)
+    changes.replaced("overridden-changed", hooks.overridden)
+    changes.replaced("wrapped-changed", _wrapped(before))
+    changes.copies()
+    changes.raised(before.handlers)
+    changes.used(before)
+    changes.fields(before)
+    changes.third_party(before)
+    changes.touched(before)
+    return unresolved
+
+
+def _wrapped(record: Record) -> dict[str, list]:
+    places: dict[str, list] = {}
+    for place, path in record.wrapped:
+        places.setdefault(path, []).append(place)
+    return places
+
+
+def _settle(items: list[Item]) -> list[Item]:
+    """A change is reported once, at its highest grade; ids that stay the same from run to run."""
+    best: dict[str, Item] = {}
+    for item in items:
+        known = best.get(item.upstream_symbol)
+        if known is None or item.grade < known.grade:
+            best[item.upstream_symbol] = item
+    kept = []
+    for item in items:
+        top = best[item.upstream_symbol]
+        if item is not top and item.grade >= Grade.P1 and item.grade > top.grade:
+            top.cascade += [use for use in item.downstream if use not in top.downstream and use not in top.cascade]
+            continue
+        item.downstream.sort()
+        item.id = f"{item.kind}-{hashlib.sha1(item.upstream_symbol.encode(), usedforsecurity=False).hexdigest()[:8]}"
+        kept.append(item)
+    return sorted(kept, key=lambda item: (item.grade, item.upstream_file, item.upstream_symbol, item.kind))
+
+
+def _unaffected(old: Program, new: Program, before: Record, upstream: str) -> int:
+    """Top-level names of upstream that are gone and that the plugin does not use."""
+    used = {ref.result.path for ref in before.refs if isinstance(ref.result, Found)}
+    count = 0
+    for module in old.files:
+        table = old.table(module) if module.partition(".")[0] == upstream else None
+        for symbol in table.names.values() if table is not None else ():
+            if symbol.kind != "import" and f"{module}.{symbol.name}" not in used:
+                other = new.files.get(module)
+                if other is None or (other.blob != old.files[module].blob and new.symbol(module, symbol.name) is None):
+                    count += 1
+    return count

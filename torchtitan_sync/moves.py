@@ -1,0 +1,395 @@
+"""Where an upstream symbol has gone, and how sure that is.
+
+In this order: what the maintainer declared; the definition, where only a re-export went; git's renamed file; a single
+new definition of the same name; for members the class that their own class became; likeness of the code. A nested
+`Config` or a tiny body is only looked for where its owner went, never everywhere.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torchtitan_sync import bodies, signatures
+from torchtitan_sync.model import FileRename
+from torchtitan_sync.program import Found, Program
+from torchtitan_sync.tables import Symbol
+from torchtitan_sync.values import Class
+
+_ALIKE = 0.55
+"""Likeness from which code under another name is taken for the same."""
+
+
+@dataclass(frozen=True)
+class Move:
+    new: str
+    """Dotted name in the new snapshot."""
+    confidence: float
+    how: str
+
+
+@dataclass(frozen=True)
+class _Definition:
+    module: str
+    name: str
+    symbol: Symbol
+
+    @property
+    def path(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+class Mover:
+    def __init__(
+        self, old: Program, new: Program, upstream: str, renames: list[FileRename], declared: dict[str, str]
+    ) -> None:
+        self.old = old
+        self.new = new
+        self._upstream = upstream
+        self._declared = declared
+        self._moves: dict[str, Move | None] = {}
+        self._origin: dict[str, list[str]] = {}
+        """New dotted name to the old ones that went there."""
+        self._by_name: dict[str, list[_Definition]] | None = None
+        new_modules = {file.path: name for name, file in new.files.items()}
+        old_modules = {file.path: name for name, file in old.files.items()}
+        self.files = {
+            old_modules[r.old]: (new_modules[r.new], r.similarity)
+            for r in renames
+            if r.old in old_modules and r.new in new_modules and self._says_something(old_modules[r.old])
+        }
+
+    def _says_something(self, module: str) -> bool:
+        table = self.old.table(module)
+        return table is not None and any(symbol.kind != "import" for symbol in table.names.values())
+
+    # Asked by the new program
+
+    def follow(self, owner: str, name: str) -> str | None:
+        """For `Program.follow`: owner is a name of the new snapshot, or of the plugin."""
+        for old_owner in (owner, *self._origin.get(owner, ())):
+            path = f"{old_owner}.{name}"
+            move = self.find(path)
+            if move is not None and move.new != path:
+                return move.new
+        return None
+
+    def find(self, path: str) -> Move | None:
+        """Where an old dotted name went. None where it was not upstream's, or cannot be found."""
+        if path not in self._moves:
+            self._moves[path] = None  # what a cycle sees
+            move = self._find(path)
+            self._moves[path] = move
+            if move is not None:
+                self._origin.setdefault(move.new, []).append(path)
+        return self._moves[path]
+
+    def adopt(self, old: str, new: str, confidence: float, how: str) -> None:
+        """A move that is known from elsewhere, unless the old name is still there."""
+        if not isinstance(self.new.resolve_plainly(old), Found) and self._moves.get(old) is None:
+            self._moves[old] = Move(self._declared.get(old, new), confidence, how)
+            self._origin.setdefault(self._moves[old].new, []).append(old)  # type: ignore[union-attr]
+
+    def known(self) -> dict[str, Move]:
+        return {path: move for path, move in self._moves.items() if move is not None}
+
+    def _find(self, path: str) -> Move | None:
+        if path in self._declared:
+            return Move(self._declared[path], 1.0, "declared")
+        found = self.old.resolve(path)
+        if not isinstance(found, Found) or found.module.partition(".")[0] != self._upstream:
+            return None
+        home = found.path
+        if home != path:
+            if home in self._declared:
+                return Move(self._declared[home], 1.0, "declared")
+            if isinstance(self.new.resolve_plainly(home), Found):
+                return Move(home, 0.99, "defined there; the re-export went")
+            return self.find(home)
+        if not found.name:
+            return self._module(found.module)
+        if found.owner is not None or "." in found.name:
+            return self._member(found)
+        return self._top(found)
+
+    # Modules
+
+    def _module(self, module: str) -> Move | None:
+        if module in self.files:
+            target, likeness = self.files[module]
+            return Move(target, round(0.6 + 0.4 * likeness, 2), "git: file renamed")
+        # Where most of its definitions went.
+        table = self.old.table(module)
+        votes: Counter[str] = Counter()
+        symbols = list(table.names.values()) if table is not None else []
+        for symbol in symbols:
+            if symbol.kind in ("function", "class"):
+                move = self.find(f"{module}.{symbol.name}")
+                if move is not None:
+                    votes[self._module_of(move.new)] += 1
+        below = [name for name in self.old.files if name.startswith(f"{module}.")]
+        for name in below:
+            move = self.find(name)
+            if move is not None and move.new.rpartition(".")[2] == name.rpartition(".")[2]:
+                votes[move.new.rpartition(".")[0]] += 1
+        if not votes:
+            return None
+        target, count = votes.most_common(1)[0]
+        return Move(
+            target, round(0.5 + 0.4 * count / votes.total(), 2), f"{count} of its {votes.total()} definitions are there"
+        )
+
+    def _module_of(self, path: str) -> str:
+        found = self.new.resolve_plainly(path)
+        return found.module if isinstance(found, Found) else path.rpartition(".")[0]
+
+    # Functions, classes and values of a module
+
+    def _top(self, found: Found) -> Move | None:
+        assert found.symbol is not None
+        name, module = found.name, found.module
+        if module in self.files:
+            target, likeness = self.files[module]
+            moved = self.new.lookup_plainly(target, name)
+            if isinstance(moved, Found):
+                return Move(moved.path, round(0.7 + 0.3 * likeness, 2), "git: file renamed")
+        text = bodies.of(self.old, module, found.symbol)
+        same = [d for d in self._named(name) if self._same_kind(found.symbol, d.symbol)]
+        fresh = [d for d in same if self.old.symbol(d.module, d.name) is None]
+        best = self._best(text, fresh, module)
+        if best is not None and found.symbol.kind != "value":
+            definition, likeness = best
+            # One new definition of that name is it even when it was rewritten; among several, likeness decides.
+            if len(fresh) == 1 or likeness >= 0.5:
+                sure = 0.8 if len(fresh) == 1 else 0.6
+                return Move(definition.path, round(sure + (0.97 - sure) * likeness, 2), "same name")
+        elif best is not None and (len(fresh) == 1 or best[1] >= 0.5):
+            return Move(best[0].path, round(0.6 + 0.3 * best[1], 2), "same name")
+        if found.symbol.kind == "value":
+            return None
+        old_too = self._best(text, [d for d in same if d not in fresh], module)
+        if old_too is not None and old_too[1] >= _ALIKE and bodies.size(text) >= bodies.SMALL:
+            return Move(old_too[0].path, round(0.5 + 0.4 * old_too[1], 2), "same name and alike, there before")
+        return self._as_method(found, text) or self._alike(found, text)
+
+    def _as_method(self, found: Found, text: str) -> Move | None:
+        """A function that became a method, or a class attribute."""
+        assert found.symbol is not None
+        if found.symbol.kind != "function":
+            return None
+        name = found.name
+        candidates = []
+        for owner in self._classes():
+            member = owner.symbol.members.get(name)
+            if member is not None and member.kind == "function":
+                old = self.old.symbol(owner.module, f"{owner.name}.{name}")
+                if old is None:
+                    candidates.append(_Definition(owner.module, f"{owner.name}.{name}", member))
+        best = self._best(text, candidates, found.module)
+        if best is not None and (best[1] >= _ALIKE or (len(candidates) == 1 and best[1] >= 0.3)):
+            return Move(best[0].path, round(0.4 + 0.5 * best[1], 2), "function became a method")
+        return None
+
+    def _alike(self, found: Found, text: str) -> Move | None:
+        """Another name: a new definition whose code is alike, in the same module first."""
+        assert found.symbol is not None
+        if bodies.size(text) < bodies.SMALL:
+            return self._renamed_nearby(found, text)
+        candidates = [
+            d
+            for definitions in self._index().values()
+            for d in definitions
+            if self._same_kind(found.symbol, d.symbol) and self.old.symbol(d.module, d.name) is None
+        ]
+        best = self._best(text.replace(found.name, "_"), candidates, found.module, anonymous=True)
+        if best is not None and best[1] >= _ALIKE:
+            return Move(best[0].path, round(0.3 + 0.65 * best[1], 2), "alike under another name")
+        return self._renamed_nearby(found, text)
+
+    def _renamed_nearby(self, found: Found, text: str) -> Move | None:
+        """In the module itself, or the one it became, the one new definition whose parameters are the same."""
+        assert found.symbol is not None
+        modules = [found.module, *([self.files[found.module][0]] if found.module in self.files else [])]
+        for module in modules:
+            table = self.new.table(module)
+            if table is None:
+                continue
+            fresh = [
+                _Definition(module, s.name, s)
+                for s in table.names.values()
+                if self._same_kind(found.symbol, s) and self.old.symbol(found.module, s.name) is None
+            ]
+            best = self._best(text.replace(found.name, "_"), fresh, found.module, anonymous=True)
+            if best is not None and best[1] >= 0.5:
+                return Move(best[0].path, round(0.3 + 0.6 * best[1], 2), "alike under another name, same module")
+        return None
+
+    def _best(
+        self, text: str, candidates: list[_Definition], module: str, *, anonymous: bool = False
+    ) -> tuple[_Definition, float] | None:
+        scored = []
+        for definition in candidates:
+            code = bodies.of(self.new, definition.module, definition.symbol)
+            if anonymous:
+                code = code.replace(definition.symbol.name, "_")
+            likeness = bodies.similarity(text, code)
+            # Ties: near to where it was, and not in an experiment.
+            near = len(_common(definition.module, module))
+            apart = ".experiments." in definition.module and ".experiments." not in module
+            scored.append((round(likeness, 2) - 0.2 * apart, near, likeness, definition))
+        if not scored:
+            return None
+        _, _, likeness, definition = max(scored, key=lambda entry: entry[:2])
+        return definition, likeness
+
+    # Members of classes
+
+    def _member(self, found: Found) -> Move | None:
+        assert found.symbol is not None
+        owner_name, _, name = found.name.rpartition(".")
+        owner = Class(found.module, owner_name)
+        target = self._class_now(owner)
+        if target is not None:
+            there = self.new.attribute(target, name, follow=False)
+            if isinstance(there, Found) and f"{target.path}.{name}" != found.path:
+                return Move(f"{target.path}.{name}", 0.95, "followed its class")
+            renamed = self._renamed_member(found, owner, target)
+            if renamed is not None:
+                return renamed
+        if found.symbol.kind == "class":
+            return None
+        if found.symbol.kind == "function":
+            return self._method_elsewhere(found, owner)
+        return self._field_elsewhere(found, owner)
+
+    def _class_now(self, owner: Class) -> Class | None:
+        """The same class, or the one it became."""
+        if self.new.class_symbol(owner) is not None:
+            return owner
+        move = self.find(owner.path)
+        now = self.new.resolve_plainly(move.new) if move is not None else None
+        if isinstance(now, Found) and now.symbol is not None and now.symbol.kind == "class":
+            return Class(now.module, now.name)
+        return None
+
+    def _renamed_member(self, found: Found, owner: Class, target: Class) -> Move | None:
+        """A new member of the same class that says the same: code for methods, type and default for fields."""
+        assert found.symbol is not None
+        old_symbol, new_symbol = self.old.class_symbol(owner), self.new.class_symbol(target)
+        if old_symbol is None or new_symbol is None:
+            return None
+        known = {**old_symbol.members, **old_symbol.attributes}
+        fresh = [s for n, s in {**new_symbol.attributes, **new_symbol.members}.items() if n not in known]
+        fresh = [s for s in fresh if s.kind == found.symbol.kind]
+        scored = [(self._member_likeness(found, target.module, s), s) for s in fresh]
+        scored = [entry for entry in scored if entry[0] >= _ALIKE]
+        if not scored:
+            return None
+        scored.sort(key=lambda entry: -entry[0])
+        likeness, symbol = scored[0]
+        if len(scored) > 1 and scored[1][0] > likeness - 0.1:
+            return None  # two are as good
+        return Move(f"{target.path}.{symbol.name}", round(0.35 + 0.6 * likeness, 2), "renamed in its class")
+
+    def _member_likeness(self, found: Found, module: str, other: Symbol) -> float:
+        assert found.symbol is not None
+        if found.symbol.kind != "value":
+            old = bodies.of(self.old, found.module, found.symbol).replace(found.symbol.name, "_")
+            return bodies.similarity(old, bodies.of(self.new, module, other).replace(other.name, "_"))
+        names = _word_likeness(found.symbol.name, other.name)
+        said = [(found.symbol.annotation, other.annotation), (found.symbol.value, other.value)]
+        equal = [a == b for a, b in said if a or b]
+        same = sum(equal) / len(equal) if equal else 0.0
+        return 0.5 * names + 0.5 * same if names >= 0.4 else 0.0
+
+    def _method_elsewhere(self, found: Found, owner: Class) -> Move | None:
+        """A method that is now a function, or in another class (a split)."""
+        assert found.symbol is not None
+        name = found.symbol.name
+        text = bodies.of(self.old, found.module, found.symbol)
+        if bodies.size(text) < bodies.SMALL or name.startswith("__"):
+            return None
+        functions = [d for d in self._named(name) if d.symbol.kind == "function"]
+        methods = [
+            _Definition(c.module, f"{c.name}.{name}", c.symbol.members[name])
+            for c in self._classes()
+            if name in c.symbol.members and c.symbol.members[name].kind == "function"
+        ]
+        fresh = [d for d in [*functions, *methods] if self.old.symbol(d.module, d.name) is None]
+        best = self._best(text, fresh, found.module)
+        if best is not None and best[1] >= _ALIKE:
+            return Move(best[0].path, round(0.3 + 0.6 * best[1], 2), "same name and alike in another place")
+        return None
+
+    def _field_elsewhere(self, found: Found, owner: Class) -> Move | None:
+        """A configuration field that went to another section: the one dataclass that has gained a field of the name."""
+        assert found.symbol is not None
+        name = found.symbol.name
+        symbol = self.old.class_symbol(owner)
+        if symbol is None or not signatures.is_dataclass(symbol) or not found.symbol.annotation:
+            return None
+        gained = []
+        for definition in self._classes():
+            member = definition.symbol.members.get(name)
+            if member is None or not member.annotation or not signatures.is_dataclass(definition.symbol):
+                continue
+            if self.old.symbol(definition.module, f"{definition.name}.{name}") is None:
+                alike = (member.annotation == found.symbol.annotation) + (member.value == found.symbol.value)
+                apart = ".experiments." in definition.module
+                gained.append((alike - apart, definition))
+        if not gained:
+            return None
+        gained.sort(key=lambda entry: -entry[0])
+        if len(gained) > 1 and gained[0][0] == gained[1][0]:
+            return None
+        alike, definition = gained[0]
+        if alike < 1:
+            return None
+        return Move(f"{definition.path}.{name}", 0.6 + 0.15 * alike, "field of the same name in another section")
+
+    # The new snapshot's definitions
+
+    def _index(self) -> dict[str, list[_Definition]]:
+        if self._by_name is None:
+            self._by_name = {}
+            for module in self.new.files:
+                table = self.new.table(module) if module.partition(".")[0] == self._upstream else None
+                for symbol in table.names.values() if table is not None else ():
+                    if symbol.kind != "import":
+                        self._by_name.setdefault(symbol.name, []).append(_Definition(module, symbol.name, symbol))
+        return self._by_name
+
+    def _named(self, name: str) -> list[_Definition]:
+        return self._index().get(name, [])
+
+    def _classes(self) -> Iterator[_Definition]:
+        """Nested ones too."""
+
+        def below(definition: _Definition) -> Iterator[_Definition]:
+            yield definition
+            for member in definition.symbol.members.values():
+                if member.kind == "class":
+                    yield from below(_Definition(definition.module, f"{definition.name}.{member.name}", member))
+
+        for definitions in self._index().values():
+            for definition in definitions:
+                if definition.symbol.kind == "class":
+                    yield from below(definition)
+
+    @staticmethod
+    def _same_kind(first: Symbol, second: Symbol) -> bool:
+        return first.kind == second.kind
+
+
+def _common(first: str, second: str) -> list[str]:
+    shared = []
+    for a, b in zip(first.split("."), second.split("."), strict=False):
+        if a != b:
+            break
+        shared.append(a)
+    return shared
+
+
+def _word_likeness(first: str, second: str) -> float:
+    """Of two names, by their words."""
+    a, b = set(first.lower().strip("_").split("_")), set(second.lower().strip("_").split("_"))
+    return 2 * len(a & b) / (len(a) + len(b))
