@@ -8,14 +8,12 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from xla_npu.compiler import cache, dump, rules
-from xla_npu.compiler.attributes import tensor_type
 from xla_npu.compiler.backend import GraphEngine
-from xla_npu.compiler.errors import Unsupported
 from xla_npu.compiler.executable import Executable
-from xla_npu.compiler.graph import Graph
-from xla_npu.compiler.lowering import RULES, Lowering
+from xla_npu.compiler.lowering import RULES, ProgramInfo
 from xla_npu.compiler.options import Options, parse_options
 from xla_npu.compiler.program import Parser, flatten
+from xla_npu.compiler.schedule import Schedule
 
 rules.load()
 
@@ -67,76 +65,43 @@ def compile_program(code: bytes, options_bytes: bytes, settings: Settings) -> Ex
     return executable
 
 
-def _main(module: ir.Module) -> Any:
-    for op in module.body.operations:
-        if op.operation.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == "main":
-            return op
-    raise Unsupported("the module has no function `main`")
-
-
 def _compile(module: ir.Module, options: Options, settings: Settings, record: dump.Record) -> Executable:
-    name = (
-        str(module.operation.attributes["sym_name"]).strip('"') if "sym_name" in module.operation.attributes else "main"
-    )
+    name = _name(module)
     flatten(module, frozenset(RULES))
     record.lap("parse")
-    main = _main(module)
-    block = main.regions[0].blocks[0]
-    lowering = Lowering(Graph(_identifier(name)))
-    arguments = [lowering.input(*tensor_type(argument)) for argument in block.arguments]
-    results = lowering.lower_block(block, arguments)
-    graph = lowering.graph
-    graph.outputs = [lowering.output(result) for result in results]
-    graph.prune()
+    program = ProgramInfo(module)
+    schedule = Schedule(program, options.replicas, options.partitions)
+    arguments, results, steps = schedule.run(_identifier(name))
     record.lap("lower")
-    record.graph(graph)
-    aliases = _aliases(main)
-    model = settings.graph_engine().compile(graph, aliases)
+    # Only a program of one model can let an output take an input's memory: steps before the last may still read it.
+    aliases = _aliases(program.functions["main"]) if len(steps) == 1 else []
+    models = []
+    for number, model in enumerate(schedule.models):
+        record.graph(model.graph, number)
+        models.append(settings.graph_engine().compile(model.graph, aliases))
     record.lap("graph engine")
-    inputs = [_describe(argument) for argument in arguments]
-    outputs = [{**_describe(result), "memory_kind": "device"} for result in results]
-    values = [_buffer(value) for value in [*inputs, *outputs]]
-    step = {
-        "kind": "model",
-        "model": 0,
-        "inputs": list(range(len(inputs))),
-        "outputs": list(range(len(inputs), len(values))),
-    }
+    values = [buffer.describe() for buffer in schedule.buffers]
     return Executable(
         name=name,
-        inputs=inputs,
-        outputs=outputs,
+        inputs=[{**values[i], "value": i, "sharding": None} for i in arguments],
+        outputs=[{**values[i], "value": i, "sharding": None, "memory_kind": "device"} for i in results],
         values=values,
-        output_values=step["outputs"],
-        steps=[step],
+        steps=steps,
         num_replicas=options.replicas,
         num_partitions=options.partitions,
         device_assignment=options.devices or [[0]],
         donation=[[output, input_] for input_, output in aliases],
-        models=[model],
+        models=models,
     )
+
+
+def _name(module: ir.Module) -> str:
+    attributes = module.operation.attributes
+    return ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else "main"
 
 
 def _identifier(name: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in name)[:100]
-
-
-def _describe(tensor: Any) -> dict[str, Any]:
-    return {"dtype": tensor.type.xla, "dims": list(tensor.shape), "sharding": None}
-
-
-def _buffer(description: dict[str, Any]) -> dict[str, Any]:
-    return {"dtype": description["dtype"], "dims": description["dims"], "bytes": _bytes(description)}
-
-
-def _bytes(description: dict[str, Any]) -> int:
-    from xla_npu.compiler.dtypes import TYPES
-
-    element = next(t for t in TYPES.values() if t.xla == description["dtype"])
-    size = max(element.bits // 8, 1) * element.parts
-    for dimension in description["dims"]:
-        size *= dimension
-    return size
 
 
 def _aliases(main: Any) -> list[tuple[int, int]]:

@@ -18,9 +18,9 @@ class Executable:
     """A compiled program. Field names are the keys of the worker's reply.
 
     Attributes:
-        inputs, outputs: {"dtype": XLA's name, "dims": [...], "sharding": serialised OpSharding in hex or None}.
+        inputs, outputs: {"dtype": XLA's name, "dims": [...], "value": which of the values it is, "sharding": serialised
+            OpSharding in hex or None}.
         values: device buffers of the steps: inputs first, then outputs and intermediate ones.
-        output_values: which value each output is.
         steps: what to run, in order.
         models: GE's compiled models.
     """
@@ -29,7 +29,6 @@ class Executable:
     inputs: list[dict[str, Any]]
     outputs: list[dict[str, Any]]
     values: list[dict[str, Any]]
-    output_values: list[int]
     steps: list[dict[str, Any]]
     num_replicas: int = 1
     num_partitions: int = 1

@@ -10,7 +10,7 @@ from jaxlib.mlir import ir
 
 from xla_npu.compiler.attributes import constant_array, tensor_type
 from xla_npu.compiler.builder import Builder
-from xla_npu.compiler.errors import CompileError, Unsupported
+from xla_npu.compiler.errors import CompileError, InvalidProgram, Unsupported
 from xla_npu.compiler.graph import Graph
 from xla_npu.compiler.location import describe
 from xla_npu.compiler.tensor import Tensor
@@ -30,14 +30,31 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
+class ProgramInfo:
+    """What all lowerings of one program share: its functions, and a count that makes graph names unique."""
+
+    def __init__(self, module: ir.Module):
+        self.module = module
+        self.numbers = itertools.count(1)
+        self.functions: dict[str, Any] = {}
+        for op in module.body.operations:
+            if op.operation.name == "func.func":
+                self.functions[ir.StringAttr(op.operation.attributes["sym_name"]).value] = op.operation
+
+    def body(self, name: str) -> ir.Block:
+        """The block of a function."""
+        if name not in self.functions:
+            raise InvalidProgram(f"the module has no function `{name}`")
+        return self.functions[name].regions[0].blocks[0]
+
+
 class Lowering(Builder):
     """A builder that knows which tensor each StableHLO value has become in its graph."""
 
-    def __init__(self, graph: Graph, numbers: itertools.count | None = None):
+    def __init__(self, graph: Graph, program: ProgramInfo):
         super().__init__(graph)
         self.tensors: dict[ir.Value, Tensor] = {}
-        self.numbers = numbers or itertools.count(1)
-        self.partition_id: Tensor | None = None
+        self.program = program
 
     def tensor(self, value: ir.Value) -> Tensor:
         """The tensor of a StableHLO value; constants of enclosing regions are made again here."""
@@ -146,14 +163,14 @@ class Lowering(Builder):
 
     def subgraph(self, name: str) -> Lowering:
         """A lowering into a new graph for a region of control flow."""
-        return Lowering(Graph(f"{name}_{next(self.numbers)}"), self.numbers)
+        return Lowering(Graph(f"{name}_{next(self.program.numbers)}"), self.program)
 
 
 class _Elementwise(Lowering):
     """A scalar region lowered on tensors of one shape: scalars from outside are broadcast to it."""
 
     def __init__(self, outer: Lowering, shape: tuple[int, ...]):
-        super().__init__(outer.graph, outer.numbers)
+        super().__init__(outer.graph, outer.program)
         self.outer, self.shape = outer, shape
 
     def tensor(self, value: ir.Value) -> Tensor:

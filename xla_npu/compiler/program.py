@@ -11,8 +11,8 @@ from jaxlib.mlir.passmanager import PassManager
 
 from xla_npu.compiler.errors import InvalidProgram, Unsupported
 
-# Functions are inlined so that rules see one block; composites become calls of their decomposition first.
-FLATTEN = "func.func(stablehlo-legalize-composite-to-call),inline,symbol-dce,canonicalize,cse"
+# Composites become calls of their decomposition. Calls stay: the lowering follows them.
+FLATTEN = "func.func(stablehlo-legalize-composite-to-call),symbol-dce,canonicalize,cse"
 # After so many programs the context is renewed.
 _CONTEXT_PROGRAMS = 200
 
@@ -71,8 +71,60 @@ def run_passes(module: ir.Module, pipeline: str) -> None:
         raise Unsupported(f"MLIR pass failed: {error}") from error
 
 
+def inline_calls(module: ir.Module) -> None:
+    """Replaces every call in `main` by the function's body. MLIR's own pass cannot: jaxlib leaves out its extension."""
+    functions = {}
+    for op in module.body.operations:
+        if op.operation.name == "func.func":
+            functions[ir.StringAttr(op.operation.attributes["sym_name"]).value] = op.operation
+
+    def visit(block: ir.Block) -> None:
+        for op in list(block.operations):
+            operation = op.operation
+            if operation.name == "func.call":
+                callee = functions[ir.FlatSymbolRefAttr(operation.attributes["callee"]).value]
+                with ir.InsertionPoint(op), operation.location:
+                    results = _jax_mlir_ext.inlined_func_call(callee, list(operation.operands))
+                for old, new in zip(operation.results, results, strict=True):
+                    old.replace_all_uses_with(new)
+                operation.erase()
+            else:
+                for region in operation.regions:
+                    for inner in region.blocks:
+                        visit(inner)
+
+    # Callees first, so that what is inlined has no calls left.
+    done: set[str] = set()
+
+    def finish(name: str) -> None:
+        if name in done:
+            return
+        done.add(name)
+        for called in _calls(functions[name]):
+            finish(called)
+        for block in functions[name].regions[0].blocks:
+            visit(block)
+
+    finish("main")
+    for name, function in functions.items():
+        if name != "main":
+            function.erase()
+
+
+def _calls(function: Any) -> list[str]:
+    names: list[str] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        if op.name == "func.call":
+            names.append(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
+        return ir.WalkResult.ADVANCE
+
+    function.walk(visit)
+    return names
+
+
 def flatten(module: ir.Module, lowered: frozenset[str]) -> None:
-    """Inlines calls and expands the operations that have no rule in `lowered` but that StableHLO can express."""
+    """Replaces composites by calls and expands the operations that have no rule in `lowered` but that StableHLO can express."""
     run_passes(module, FLATTEN)
     names, complex_math = _survey(module)
     if any(name.startswith("chlo.") and name not in lowered for name in names) or complex_math:
@@ -85,9 +137,7 @@ def flatten(module: ir.Module, lowered: frozenset[str]) -> None:
 # Operations on complex numbers that are expanded into real ones; the others have rules.
 _EXPANDED = frozenset(
     f"stablehlo.{name}"
-    for name in (
-        "exponential exponential_minus_one log log_plus_one sqrt rsqrt cbrt tanh sine cosine tan power logistic atan2"
-    ).split()
+    for name in ["exponential", "exponential_minus_one", "log", "log_plus_one", "sqrt", "rsqrt", "cbrt", "tanh", "sine", "cosine", "tan", "power", "logistic", "atan2"]
 )
 
 

@@ -80,6 +80,12 @@ def region_graph(b: Lowering, name: str, region: ir.Region, arguments: Sequence[
     return inner, fed, inner.lower_block(region.blocks[0], fed)
 
 
+@rule("func.call")
+def call(b: Lowering, op: Any, *operands: Tensor) -> list[Tensor]:
+    name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+    return b.lower_block(b.program.body(name), operands)
+
+
 @rule("stablehlo.while")
 def while_(b: Lowering, op: Any, *operands: Tensor) -> list[Tensor]:
     condition, body = op.regions

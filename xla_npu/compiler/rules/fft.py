@@ -106,7 +106,7 @@ def _dense(b: Lowering, x: Tensor, sign: int) -> Tensor:
 
 def _bluestein(b: Lowering, x: Tensor, sign: int) -> Tensor:
     """A length with a large prime factor: as a convolution, of a length that is a power of two."""
-    rows, n = x.shape
+    n = x.shape[1]
     size = 1 << (2 * n - 1).bit_length()
     chirp = np.exp(sign * 1j * np.pi * (np.arange(n, dtype=np.int64) ** 2 % (2 * n)) / n)
     filter_ = np.zeros(size, complex)

@@ -190,7 +190,7 @@ def _window_axis(b: Lowering, tensors: list[Tensor], axis: int, window: Window, 
             part = [b.slice_axis(t, axis, k * dilation, k * dilation + positions, stride) for t in tensors]
             result = part if result is None else combine(result, part)
         return result or tensors
-    # block[i] combines the `width` elements from i on; the window is a sum of such blocks, one for each bit of its size.
+    # block[i] combines the `width` elements from i on; a window is made of such blocks, one for each bit of its size.
     block, width = tensors, 1
     result, covered = None, 0
     while True:

@@ -63,7 +63,7 @@ def _mirrored(x: ir.Value, y: ir.Value, arguments: list[ir.Value]) -> bool:
         return not _depends(x, arguments)
     if p.name != q.name or len(p.operands) != len(q.operands):
         return False
-    if [str(p.attributes[a.name]) for a in p.attributes] != [str(q.attributes[a.name]) for a in q.attributes]:
+    if [str(p.attributes[name]) for name in p.attributes] != [str(q.attributes[name]) for name in q.attributes]:
         return False
     return all(_mirrored(u, v, arguments) for u, v in zip(p.operands, q.operands, strict=True))
 
