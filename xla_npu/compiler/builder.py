@@ -360,9 +360,9 @@ class Builder:
         for one in (value.dtype, dtype):
             if not takes("Cast", one):
                 raise Unsupported(f"the NPU has no Cast for type {one}")
-        if value.array is not None and value.array.size <= 1024:
-            if value.dtype[0] in "iub" and value.dtype != "bf16":  # integer constants convert exactly
-                return self.graph.constant(value.array.astype(STORAGE_NUMPY[dtype]), dtype)
+        array = value.array
+        if array is not None and array.size <= 1024 and array.dtype.kind in "iub":  # integers convert exactly
+            return self.graph.constant(array.astype(STORAGE_NUMPY[dtype]), dtype)
         return self.emit("Cast", [value], dtype, value.shape, dst_type=GE_ENUM[dtype])
 
     def bitcast_value(self, value: Value, dtype: str) -> Value:
@@ -520,7 +520,7 @@ class Builder:
         """Fills with zeros; 0 for amounts outside 0 to the width - 1."""
         return self._shift("RightShift", x, amount, self.scalar(0, x), unsigned=True)
 
-    def _inside(self, amount: Tensor) -> Tensor | None:
+    def _inside(self, amount: Tensor) -> Tensor:
         limit = amount.type.bits
         if amount.type.storage == "u8":
             return self.compare(amount, self.scalar(limit, amount), "LT")

@@ -100,7 +100,6 @@ def _drawing(graph: Graph) -> str:
         top += 50 * (len(rows) + 1) + 24
     width = 200 + 150 * max((len(one.nodes) for one in graph.walk()), default=1)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top}" font-family="monospace" font-size="11">'
-        + "".join([*lines, *boxes])
-        + "</svg>\n"
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top}" '
+        'font-family="monospace" font-size="11">' + "".join([*lines, *boxes]) + "</svg>\n"
     )

@@ -124,7 +124,7 @@ def _calls(function: Any) -> list[str]:
 
 
 def flatten(module: ir.Module, lowered: frozenset[str]) -> None:
-    """Replaces composites by calls and expands the operations that have no rule in `lowered` but that StableHLO can express."""
+    """Replaces composites by calls, and expands operations without a rule in `lowered` that StableHLO can express."""
     run_passes(module, FLATTEN)
     names, complex_math = _survey(module)
     if any(name.startswith("chlo.") and name not in lowered for name in names) or complex_math:
@@ -136,8 +136,7 @@ def flatten(module: ir.Module, lowered: frozenset[str]) -> None:
 
 # Operations on complex numbers that are expanded into real ones; the others have rules.
 _EXPANDED = frozenset(
-    f"stablehlo.{name}"
-    for name in ["exponential", "exponential_minus_one", "log", "log_plus_one", "sqrt", "rsqrt", "cbrt", "tanh", "sine", "cosine", "tan", "power", "logistic", "atan2"]
+    ["stablehlo.exponential", "stablehlo.exponential_minus_one", "stablehlo.log", "stablehlo.log_plus_one", "stablehlo.sqrt", "stablehlo.rsqrt", "stablehlo.cbrt", "stablehlo.tanh", "stablehlo.sine", "stablehlo.cosine", "stablehlo.tan", "stablehlo.power", "stablehlo.logistic", "stablehlo.atan2"]
 )
 
 

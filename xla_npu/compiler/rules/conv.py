@@ -126,19 +126,20 @@ def _native(b: Lowering, x: Tensor, w: Tensor, spec: Convolution) -> Tensor:
         )
     shape = (x.shape[0], w.shape[0], *_out(x.shape, w.shape, spec))
     flat = x.rank == 4
+    layout = "NCHW" if flat else "NCDHW"
     attributes = {
         "strides": [1, 1, *spec.strides],
         "pads": [p for pair in zip(spec.low, spec.high, strict=True) for p in pair],
         "dilations": [1, 1, *spec.dilation],
         "groups": spec.groups,
-        "data_format": "NCHW" if flat else "NCDHW",
+        "data_format": layout,
     }
     (value,) = b.graph.add(
         "Conv2D" if flat else "Conv3D",
         [x.value, w.value],
         [(x.value.dtype, shape)],
         attributes,
-        layout=attributes["data_format"],
+        layout=layout,
     )
     result = Tensor(x.type, shape, (value,))
     return b.reshape(result, (*shape[:2], *spatial))

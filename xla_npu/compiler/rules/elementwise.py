@@ -126,8 +126,7 @@ def sign(b: Lowering, op: Any, x: Tensor) -> Tensor:
         length = hypot(b, b.real(x), b.imag(x))
         zero = b.compare(length, b.scalar(0, length), "EQ")
         divisor = b.select(zero, b.scalar(1, length), length)
-        parts = (b.binary("RealDiv", part, divisor) for part in (b.real(x), b.imag(x)))
-        return b.complex(*parts, x.type)
+        return b.complex(b.binary("RealDiv", b.real(x), divisor), b.binary("RealDiv", b.imag(x), divisor), x.type)
     result = b.unary("Sign", x)
     if x.type.kind == "int":
         return result

@@ -101,8 +101,7 @@ def simple_reduce(b: Lowering, kind: str, x: Tensor, axes: Sequence[int]) -> Ten
     if type.kind == "complex":
         if kind != "ReduceSum":
             return None
-        parts = [b.reduce(kind, part, axes) for part in (b.real(x), b.imag(x))]
-        return b.complex(*parts, type)
+        return b.complex(b.reduce(kind, b.real(x), axes), b.reduce(kind, b.imag(x), axes), type)
     if kind in ("ReduceMax", "ReduceMin"):
         if type.kind == "uint" and type.storage != "u8":
             ordered = b.reduce(kind, b.ordered(x), axes)
@@ -156,7 +155,7 @@ class Window:
 def reduce_window(b: Lowering, op: Any, *operands: Tensor) -> list[Tensor]:
     """Windows are separable: one dimension after the other, each by doubling."""
     count = len(operands) // 2
-    tensors, inits = list(operands[:count]), operands[count:]
+    tensors, inits = list(operands[:count]), list(operands[count:])
     shape = tensor_type(op.results[0])[1]
     window = Window(op, tensors[0].rank)
     if 0 in shape:

@@ -49,7 +49,7 @@ def _owner(value: ir.Value) -> Any:
     return None if isinstance(value.owner, ir.Block) else value.owner
 
 
-def _mirrored(x: ir.Value, y: ir.Value, arguments: list[ir.Value]) -> bool:
+def _mirrored(x: ir.Value, y: ir.Value, arguments: Sequence[ir.Value]) -> bool:
     """Whether `y` is the expression `x` with every first element replaced by its second."""
     if x in arguments or y in arguments:
         if x not in arguments or y not in arguments:
@@ -68,7 +68,7 @@ def _mirrored(x: ir.Value, y: ir.Value, arguments: list[ir.Value]) -> bool:
     return all(_mirrored(u, v, arguments) for u, v in zip(p.operands, q.operands, strict=True))
 
 
-def _depends(value: ir.Value, arguments: list[ir.Value]) -> bool:
+def _depends(value: ir.Value, arguments: Sequence[ir.Value]) -> bool:
     if value in arguments:
         return True
     owner = _owner(value)
@@ -83,7 +83,7 @@ def _keys(region: ir.Region) -> list[_Key] | None:
     return _parse(result, arguments)
 
 
-def _parse(value: ir.Value, arguments: list[ir.Value]) -> list[_Key] | None:
+def _parse(value: ir.Value, arguments: Sequence[ir.Value]) -> list[_Key] | None:
     op = _owner(value)
     if op is None:
         return None
