@@ -95,3 +95,24 @@ def test_torch_npu_may_be_imported_first_and_a_tensor_printed_first():
     done = python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "tensor([[ 1.0000,  2.5000],\n        [-3.0000,     nan]], device='npu:0')\n"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.gather(x, 0, torch.zeros(3, 3, dtype=torch.long, device="npu")),
+        lambda x: torch.nn.functional.glu(x[:, :1]),
+        lambda x: torch.index_add(x, 0, torch.zeros(1, dtype=torch.long, device="npu"), x),
+    ],
+    ids=["gather", "glu", "index_add"],
+)
+def test_shapes_that_do_not_fit_a_row_are_the_callers_mistake(call):
+    with pytest.raises(RuntimeError, match="error code is 161002") as caught:
+        call(torch.ones(2, 2, device="npu"))
+    assert "EZ1001" in str(caught.value)
+    assert torch.ones(2, device="npu").sum().item() == 2  # the process goes on
+
+
+def test_an_index_beyond_the_tensor_is_found_while_the_operator_runs():
+    with pytest.raises(RuntimeError, match="error code is 561000.*\n.*\n.*index out of range"):
+        torch.index_select(torch.ones(3, device="npu"), 0, torch.tensor([9], device="npu"))

@@ -1,11 +1,12 @@
 """Short training runs for tests: in this process where one rank is enough, else as the command line starts them."""
 
+import contextlib
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ QWEN = ("--module", "qwen3", "--config", "qwen3_debugmodel")
 FP32 = ("--training.mixed_precision_param", "float32")
 
 
-@contextmanager
+@contextlib.contextmanager
 def trainer(data: Path, *flags: str) -> Iterator[Any]:
     """A built trainer of one rank, closed at the end."""
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", LOCAL_WORLD_SIZE="1")
@@ -51,3 +52,39 @@ def command(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
         timeout=280,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
     )
+
+
+_MARK = "TORCHTITAN_NPU_TEST_RUN"
+
+
+def start(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen:
+    """The same without waiting for it; its processes are found by `processes`, whatever session they are in."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "torchtitan_npu.cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1", _MARK: str(cwd), **environment},
+        start_new_session=True,
+    )
+
+
+def processes(cwd: Path, **environment: str) -> list[int]:
+    """The living processes that `start` began in `cwd`, and their children, with these variables at their start."""
+    wanted = {f"{name}={value}".encode() for name, value in {_MARK: str(cwd), **environment}.items()}
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (folder / "environ").read_bytes().split(b"\0")  # empty for a zombie
+        except OSError:  # it ended meanwhile, or is another user's
+            continue
+        if wanted <= set(variables):
+            found.append(int(folder.name))
+    return found
+
+
+def kill_all(cwd: Path) -> None:
+    for process in processes(cwd):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)

@@ -2,60 +2,37 @@
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tests.torchtitan_npu.runs import LLAMA, SMALL
+from tests.torchtitan_npu.runs import LLAMA, SMALL, kill_all, processes, start
 from torchtitan_npu import launch
 
 RANKS = 2
-
-
-def _processes(group: int) -> list[int]:
-    """The living processes of a process group's session."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = entry.read_text().rpartition(")")[2].split()
-        except OSError:  # it ended meanwhile
-            continue
-        if int(fields[3]) == group and fields[0] != "Z":
-            found.append(int(entry.parent.name))
-    return found
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=str)
 def test_a_stopped_run_leaves_nothing_behind(data: Path, tmp_path: Path, stop: signal.Signals) -> None:
     flags = ("--training.steps", "10000", "--metrics.log_freq", "1", "--dump_folder", str(tmp_path / "run"))
     arguments = ["train", "--data", str(data), "--nproc", str(RANKS), *LLAMA, *SMALL, *flags]
-    run = subprocess.Popen(
-        [sys.executable, "-m", "torchtitan_npu.cli", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,
-    )
+    run = start(*arguments, cwd=tmp_path)
     assert run.stdout is not None
     try:
         for line in run.stdout:
             if "step:  2" in line:
                 break
+        assert len(processes(tmp_path)) > RANKS  # the ranks and their launcher are found
         # Ctrl-C reaches every process of the terminal, `kill` only the one that is named.
         os.killpg(run.pid, stop) if stop == signal.SIGINT else run.send_signal(stop)
         rest = run.stdout.read()
         assert run.wait(timeout=60) == 128 + stop
         assert f"torchtitan-npu: stopped by {stop.name}" in rest
         assert "Traceback" not in rest
-        assert _processes(run.pid) == []
+        assert processes(tmp_path) == []
     finally:
-        for process in _processes(run.pid):
-            os.kill(process, signal.SIGKILL)
+        kill_all(tmp_path)
 
 
 def test_every_rank_that_failed_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,6 +44,15 @@ def test_same_seed_same_losses_to_the_last_digit(data: Path, tmp_path: Path) -> 
     assert train(data, *flags).losses == train(data, *flags).losses
 
 
+def test_held_out_text_is_predicted_better_after_training(data: Path, tmp_path: Path) -> None:
+    flags = (*LLAMA, *SMALL, *STEPS, "--dump_folder", str(tmp_path))
+    flags += ("--validator.enable", "--validator.freq", "20", "--validator.steps", "4")
+    flags += ("--optimizer.param-groups.0.optimizer-kwargs.lr", "3e-3")
+    history = train(data, *flags)
+    assert sorted(history.validation_losses) == [1, 20]
+    assert history.validation_losses[20] < history.validation_losses[1] - 0.5
+
+
 def test_flex_and_varlen_configs_train_alike(data: Path, tmp_path: Path) -> None:
     flags = (*SMALL, "--training.steps", "3", "--dump_folder", str(tmp_path))
     assert train(data, *LLAMA, *flags).losses == train(data, *LLAMA_FLEX, *flags).losses

@@ -267,6 +267,8 @@ void run_row(int op, const Slot* slots) {
         row.op.callBoxed(stack);
     } catch (const c10::NotImplementedError&) {
         throw;
+    } catch (const c10::IndexError&) {  // contents, which the first phase does not see
+        throw;
     } catch (const c10::OutOfMemoryError&) {
         throw;
     } catch (const c10::Error& error) {
