@@ -1,9 +1,13 @@
 """What JAX decides by a platform's name, registered for `npu`."""
 
+import functools
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from xla_npu import PLATFORM
+import numpy as np
+
+from xla_npu import PLATFORM, callbacks
 
 # The releases whose private hooks are used below.
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2"}
@@ -18,9 +22,47 @@ def check_versions() -> None:
         raise ImportError(f"xla_npu does not work with {have}: pip install {want}")
 
 
+# Linear algebra that neither the Graph Engine nor JAX's default lowerings have: computed by JAX's CPU backend (LAPACK)
+# through a callback. Gradients are JAX's own, since only the primitives' lowering is replaced.
+HOST_PRIMITIVES = (
+    "eig", "eigh", "geqp3", "geqrf", "hessenberg", "householder_product", "lu", "ormqr", "qr", "schur", "svd", "tridiagonal",
+    "tridiagonal_solve",
+)  # fmt: skip
+
+
 def register(library: Path) -> None:
     """Makes JAX treat `npu` as it treats its own platforms. `library` is the plugin that serves it."""
+    import jax
+    from jax._src import debugging
     from jax._src.interpreters import mlir
+    from jax._src.lax import linalg
 
+    # Callbacks get their arguments on a CPU device, and host linear algebra runs there.
+    if jax.config.jax_platforms == PLATFORM:
+        jax.config.update("jax_platforms", f"{PLATFORM},cpu")
     if PLATFORM not in mlir._platforms_with_donation:
         mlir._platforms_with_donation.append(PLATFORM)
+    callbacks.install(library)
+    mlir.register_lowering(debugging.debug_callback_p, debugging.debug_callback_lowering, platform=PLATFORM)
+    mlir.register_lowering(debugging.debug_print_p, debugging.debug_print_lowering_rule, platform=PLATFORM)
+    for name in HOST_PRIMITIVES:
+        primitive = getattr(linalg, f"{name}_p")
+        mlir.register_lowering(primitive, functools.partial(_on_host, primitive), platform=PLATFORM)
+
+
+def _on_host(primitive: Any, ctx: Any, *operands: Any, **parameters: Any) -> Any:
+    """Lowers a primitive to a callback that binds it on a CPU device."""
+    import jax
+    from jax._src import callback
+
+    def compute(*arrays: Any) -> list[np.ndarray]:
+        cpu = jax.local_devices(backend="cpu")[0]
+        with jax.default_device(cpu):
+            results = jax.jit(functools.partial(primitive.bind, **parameters))(*jax.device_put(arrays, cpu))
+        return [np.asarray(result) for result in (results if primitive.multiple_results else [results])]
+
+    sharding = callback._callback_op_sharding(ctx.module_context.axis_context, None, ctx.avals_out)
+    results, _, _ = callbacks.emit_callback(
+        ctx, compute, None, list(operands), ctx.avals_in, ctx.avals_out, has_side_effect=False, sharding=sharding
+    )
+    return results

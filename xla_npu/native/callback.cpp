@@ -1,9 +1,82 @@
 #include "callback.h"
 
-namespace npu {
+#include <atomic>
 
-void run_callback(const Step& step, PJRT_Device&, const std::vector<Model::Span>&, const std::vector<Model::Span>&) {
-    fail(PJRT_UNIMPLEMENTED, "The host function '%s' is not registered", step.target.c_str());
+#include "cann.h"
+
+namespace npu {
+namespace {
+// The program's side: takes the addresses of operands and results in host memory; 0, or the reason in `error`.
+using Handler = int(int64_t id, void** inputs, void** outputs, char* error, size_t capacity);
+std::atomic<Handler*> handler{nullptr};
+
+Meeting::Results compute(const Step& step, const Loaded& loaded, const std::vector<Model::Span>& inputs,
+                         const std::vector<Model::Span>& outputs) {
+    Handler* function = handler.load();
+    if (!function) {
+        fail(PJRT_FAILED_PRECONDITION, "The program calls back into Python, but xla_npu.initialize() has not run in this process");
+    }
+    NPU_CALL(aclrtSynchronizeStream, loaded.device->compute->handle);
+    Meeting::Results operands, results;
+    std::vector<void*> from, to;
+    for (const auto& input : inputs) {
+        std::string& host = operands.emplace_back(input.bytes, '\0');
+        if (input.bytes) NPU_CALL(aclrtMemcpy, host.data(), input.bytes, input.data, input.bytes, device_to_host);
+    }
+    for (const auto& output : outputs) results.emplace_back(output.bytes, '\0');
+    for (auto& operand : operands) from.push_back(operand.data());
+    for (auto& result : results) to.push_back(result.data());
+    char error[8192] = "";
+    if (function(step.payload["id"].integer(), from.data(), to.data(), error, sizeof error) != 0) {
+        fail(PJRT_INTERNAL, "A Python callback failed:\n%s", error);
+    }
+    return results;
+}
+}  // namespace
+
+void Meeting::publish(size_t turn, Results results) {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        results_[turn] = std::move(results);
+    }
+    changed_.notify_all();
+}
+
+const Meeting::Results& Meeting::wait(size_t turn) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return failure_ || results_.count(turn); });
+    if (const auto found = results_.find(turn); found != results_.end()) return found->second;
+    throw *failure_;
+}
+
+void Meeting::abandon(const Failure& failure) {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (!failure_) failure_ = failure;
+    }
+    changed_.notify_all();
+}
+
+void run_callback(const Step& step, const Loaded& loaded, Meeting& meeting, size_t turn, const std::vector<Model::Span>& inputs,
+                  const std::vector<Model::Span>& outputs) {
+    Meeting::Results own;
+    const Meeting::Results* results = &own;
+    if (step.once && loaded.logical_id != 0) {
+        results = &meeting.wait(turn);
+    } else {
+        own = compute(step, loaded, inputs, outputs);
+        if (step.once) meeting.publish(turn, own);
+    }
+    loaded.device->activate();  // the callback may have used another device
+    for (size_t i = 0; i < outputs.size(); ++i) {
+        const size_t bytes = outputs[i].bytes;
+        if (bytes) NPU_CALL(aclrtMemcpy, outputs[i].data, bytes, (*results)[i].data(), bytes, host_to_device);
+    }
 }
 
 }  // namespace npu
+
+// Called once by the Python package.
+extern "C" __attribute__((visibility("default"))) void npu_set_callback_handler(npu::Handler* function) {
+    npu::handler.store(function);
+}

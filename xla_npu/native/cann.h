@@ -30,6 +30,7 @@ namespace npu {
     X(int, aclrtGetMemInfo, (int kind, size_t* free, size_t* total))                                                   \
     X(int, aclrtMemcpy, (void* to, size_t capacity, const void* from, size_t size, int kind))                          \
     X(int, aclrtMemcpyAsync, (void* to, size_t capacity, const void* from, size_t size, int kind, void* stream))       \
+    X(int, aclrtMemsetAsync, (void* to, size_t capacity, int32_t value, size_t size, void* stream))                    \
     X(int, aclrtDeviceCanAccessPeer, (int32_t * can, int32_t device, int32_t peer))                                    \
     X(int, aclrtDeviceEnablePeerAccess, (int32_t peer, uint32_t flags))
 

@@ -1,19 +1,32 @@
 // Collectives between the devices of this process, through HCCL.
 #pragma once
 
+#include <map>
+#include <mutex>
+#include <vector>
+
 #include "executable.h"
 
 namespace npu {
 
 class Communicators {
 public:
-    explicit Communicators(PJRT_Client& client) : client_(client) {}
+    Communicators() = default;
+    ~Communicators();
+    Communicators(const Communicators&) = delete;
+    Communicators& operator=(const Communicators&) = delete;
+
     // This device's part of the step, on its compute stream. Every other device of the step's group calls it too.
-    void run(const Step& step, PJRT_LoadedExecutable& executable, const Loaded& loaded, const std::vector<Model::Span>& inputs,
-             const std::vector<Model::Span>& outputs);
+    void run(const Step& step, const Program& program, const Loaded& loaded, const Model::Span& input, const Model::Span& output);
 
 private:
-    PJRT_Client& client_;
+    void permute(const Step& step, const Program& program, const Loaded& loaded, const Model::Span& input,
+                 const Model::Span& output);
+    // The communicator of the devices, as the one at `rank` sees it. HCCL makes all of them at once.
+    void* get(const std::vector<int32_t>& devices, size_t rank);
+
+    std::mutex mutex_;
+    std::map<std::vector<int32_t>, std::vector<void*>> communicators_;
 };
 
 }  // namespace npu

@@ -46,7 +46,17 @@ Completion::Ptr Completion::recorded(Stream& stream, std::vector<std::shared_ptr
 }
 
 Completion::~Completion() {
-    if (event_) stream_->give_event(event_);
+    if (!event_) return;
+    if (keep_.empty()) {
+        stream_->give_event(event_);
+        return;
+    }
+    // Nobody asks any more, but the device is still using what is kept.
+    stream_->watcher.add([stream = stream_, event = event_, keep = std::move(keep_)] {
+        cann().aclrtSetDevice(stream->device.ordinal);
+        cann().aclrtSynchronizeEvent(event);
+        stream->give_event(event);
+    });
 }
 
 bool Completion::ready() {

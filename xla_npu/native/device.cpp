@@ -237,7 +237,7 @@ PJRT_Client::PJRT_Client(const PJRT_NamedValue* options, size_t count) {
     }
     devices.front()->activate();
     workers = std::make_unique<Workers>(settings.python);
-    communicators = std::make_unique<Communicators>(*this);
+    communicators = std::make_unique<Communicators>();
 }
 
 PJRT_Client::~PJRT_Client() = default;

@@ -92,6 +92,7 @@ struct PJRT_Client {
     std::vector<std::unique_ptr<PJRT_Device>> devices;
     std::vector<PJRT_Device*> device_pointers;
     std::vector<PJRT_Memory*> memory_pointers;
+    std::mutex launch_order;  // of programs that devices must meet in the same order
     std::unique_ptr<npu::Workers> workers;
     std::unique_ptr<npu::Communicators> communicators;
 };

@@ -189,6 +189,11 @@ PJRT_LoadedExecutable::PJRT_LoadedExecutable(PJRT_Client& client, std::shared_pt
         auto made = std::make_shared<Loaded>();
         made->device = &device;
         made->logical_id = logical;
+        if (program->names_devices) {
+            made->id = device.allocate(MemoryKind::device, sizeof(int32_t));
+            device.activate();
+            NPU_CALL(aclrtMemcpy, made->id->data, sizeof(int32_t), &made->logical_id, sizeof(int32_t), host_to_device);
+        }
         for (const auto bytes : program->models) made->models.push_back(std::make_unique<Model>(device, program, bytes));
         loaded.push_back(std::move(made));
     }

@@ -42,6 +42,7 @@ private:
 struct Loaded {
     PJRT_Device* device;
     int logical_id;
+    BlockPtr id;  // the same on the device, where the program reads it
     std::vector<std::unique_ptr<Model>> models;
 };
 

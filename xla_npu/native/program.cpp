@@ -52,15 +52,17 @@ Step parse_step(const Json& json, const Program& program) {
         made.kind = Step::Kind::collective;
         made.operation = json["op"].text();
         made.reduction = json["reduction"].text("sum");
-        for (const Json& group : json["groups"].items()) made.groups.push_back(group.integers());
+        const Json& groups = json["pairs"].is_null() ? json["groups"] : json["pairs"];
+        for (const Json& group : groups.items()) made.groups.push_back(group.integers());
         made.type = type_named(json["dtype"].text());
         made.count = static_cast<size_t>(json["count"].integer());
     } else if (kind == "callback") {
         made.kind = Step::Kind::callback;
         made.target = json["target"].text();
         made.payload = json["payload"];
-        for (const Json& shape : json["input_shapes"].items()) made.input_shapes.push_back(shape_of(shape));
-        for (const Json& shape : json["output_shapes"].items()) made.output_shapes.push_back(shape_of(shape));
+        made.once = json["once"].truth(false);
+    } else if (kind == "device_id") {
+        made.kind = Step::Kind::device_id;
     } else if (kind == "while") {
         made.kind = Step::Kind::loop;
         made.parts = {parse_steps(json["condition"], program), parse_steps(json["body"], program)};
@@ -86,9 +88,10 @@ std::vector<Step> parse_steps(const Json& json, const Program& program) {
     return made;
 }
 
-bool has_collective(const std::vector<Step>& steps) {
-    return std::any_of(steps.begin(), steps.end(), [](const Step& step) {
-        return step.kind == Step::Kind::collective || std::any_of(step.parts.begin(), step.parts.end(), has_collective);
+bool has(const std::vector<Step>& steps, bool (*wanted)(Step::Kind)) {
+    return std::any_of(steps.begin(), steps.end(), [wanted](const Step& step) {
+        return wanted(step.kind) || std::any_of(step.parts.begin(), step.parts.end(),
+                                                [wanted](const auto& part) { return has(part, wanted); });
     });
 }
 }  // namespace
@@ -126,7 +129,12 @@ std::shared_ptr<const Program> Program::make(std::string header, std::string pay
         program.donated_to[input] = static_cast<int64_t>(output);
     }
     program.steps = parse_steps(json["steps"], program);
-    program.meets = has_collective(program.steps);
+    using Kind = Step::Kind;
+    program.meets = has(program.steps, [](Kind kind) { return kind == Kind::collective; });
+    program.names_devices = has(program.steps, [](Kind kind) { return kind == Kind::device_id; });
+    program.interactive = has(program.steps, [](Kind kind) {
+        return kind == Kind::callback || kind == Kind::loop || kind == Kind::choice;
+    });
     for (const auto& [name, value] : json["cost"].members()) {
         if (value.is_number()) program.cost.add(name, value.number());
     }

@@ -20,7 +20,7 @@ struct Argument {
 };
 
 struct Step {
-    enum class Kind { model, collective, callback, loop, choice };
+    enum class Kind { model, collective, callback, device_id, loop, choice };
     Kind kind = Kind::model;
     size_t model = 0;
     std::vector<size_t> inputs, outputs;
@@ -32,7 +32,7 @@ struct Step {
     // callback
     std::string target;
     Json payload;
-    std::vector<Shape> input_shapes, output_shapes;
+    bool once = false;  // on the first device, for all
     // loop: condition, then body; choice: branches
     std::vector<std::vector<Step>> parts;
     size_t decides = 0;  // the value that ends the loop or chooses the branch
@@ -52,6 +52,8 @@ struct Program {
     std::vector<Step> steps;
     std::vector<std::string_view> models;  // in payload
     bool meets = false;                    // devices wait for each other inside the program
+    bool names_devices = false;            // devices read their logical ids
+    bool interactive = false;              // the host takes part while it runs
     Attributes cost;
     int64_t peak_bytes = 0;
     std::string header, payload, optimized;

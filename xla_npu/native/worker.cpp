@@ -77,7 +77,8 @@ void Worker::start() {
     // Its own process group: Ctrl-C stops the program, and the closed socket stops the compiler.
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
     posix_spawnattr_setpgroup(&attributes, 0);
-    const char* arguments[] = {python_.c_str(), "-m", "xla_npu.compiler", "--fd", "3", "--precision", precision_.c_str(), nullptr};
+    const std::string setting = "--" + precision_;
+    const char* arguments[] = {python_.c_str(), "-m", "xla_npu.compiler", "--fd", "3", precision_.empty() ? nullptr : setting.c_str(), nullptr};
     pid_t process = -1;
     const int error = posix_spawnp(&process, python_.c_str(), &actions, &attributes, const_cast<char**>(arguments), environ);
     posix_spawnattr_destroy(&attributes);
@@ -146,7 +147,7 @@ Answer Workers::compile(std::string_view format, std::string_view code, std::str
                                std::to_string(code.size()) + ", \"options_size\": " + std::to_string(options.size()) +
                                ", \"soc\": " + json_quote(soc) + ", \"device_count\": " + std::to_string(devices) +
                                ", \"default_memory\": \"device\"}";
-    std::string precision = "default";
+    std::string precision;  // the compiler asks for another process where GE must be set up differently
     for (;;) {
         Answer answer = worker(precision).ask(header, code, options);
         if (answer.header["ok"].truth(false)) return answer;

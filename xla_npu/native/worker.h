@@ -22,6 +22,7 @@ struct Answer {
 
 class Worker {
 public:
+    // `precision` is the option of the compiler's command line that sets it, or empty.
     Worker(std::string python, std::string precision);
     ~Worker();
     // Sends a request and waits for the answer. Throws INTERNAL when the process dies over it.
