@@ -12,6 +12,7 @@ from xla_npu.compiler.backend import GraphEngine
 from xla_npu.compiler.executable import Executable
 from xla_npu.compiler.lowering import RULES, ProgramInfo
 from xla_npu.compiler.options import Options, parse_options
+from xla_npu.compiler.partition import partition
 from xla_npu.compiler.program import Parser, flatten
 from xla_npu.compiler.schedule import Schedule
 
@@ -69,6 +70,12 @@ def _compile(module: ir.Module, options: Options, settings: Settings, record: du
     name = _name(module)
     flatten(module, frozenset(RULES))
     record.lap("parse")
+    spread: Any = ([], [])
+    if options.partitions > 1:
+        module, *spread = partition(module, options)
+        flatten(module, frozenset(RULES))
+        record.text("local", module)
+        record.lap("partition")
     program = ProgramInfo(module)
     schedule = Schedule(program, options.replicas, options.partitions)
     arguments, results, steps = schedule.run(_identifier(name))
@@ -81,10 +88,11 @@ def _compile(module: ir.Module, options: Options, settings: Settings, record: du
         models.append(settings.graph_engine().compile(model.graph, aliases))
     record.lap("graph engine")
     values = [buffer.describe() for buffer in schedule.buffers]
+    sharding_in, sharding_out = ([s.op_sharding().hex() if s else REPLICATED for s in one] for one in spread)
     return Executable(
         name=name,
-        inputs=[{**values[i], "value": i, "sharding": None} for i in arguments],
-        outputs=[{**values[i], "value": i, "sharding": None, "memory_kind": "device"} for i in results],
+        inputs=_ends(values, arguments, sharding_in),
+        outputs=_ends(values, results, sharding_out),
         values=values,
         steps=steps,
         num_replicas=options.replicas,
@@ -93,6 +101,18 @@ def _compile(module: ir.Module, options: Options, settings: Settings, record: du
         donation=[[output, input_] for input_, output in aliases],
         models=models,
     )
+
+
+REPLICATED = "0800"  # an xla.OpSharding whose only field is its type
+
+
+def _ends(values: list[dict[str, Any]], buffers: list[int], shardings: list[str]) -> list[dict[str, Any]]:
+    """Inputs or outputs as the plugin is told of them."""
+    spread: list[str | None] = [*shardings] or [None] * len(buffers)
+    return [
+        {**values[i], "value": i, "memory_kind": "device", "sharding": sharding}
+        for i, sharding in zip(buffers, spread, strict=True)
+    ]
 
 
 def _name(module: ir.Module) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxlib.mlir import ir
 
 from xla_npu.compiler.attributes import integer, tensor_type
 from xla_npu.compiler.dtypes import BOOL, I32, UNSIGNED
@@ -136,8 +137,21 @@ def _step(name: str, sent: Tensor, members: list[list[int]], **extra: Any) -> di
     return {"op": name, "groups": members, "dtype": sent.type.xla, "count": count, **extra}
 
 
+def _region(op: Any) -> ir.Region:
+    """The body of a reduction between devices.
+
+    Shardy writes a sum whatever the reduction of a sharded dimension was (its collectives have channels of type 1):
+    the body is then that of the reduction whose partial result is exchanged.
+    """
+    source = op.operands[0].owner
+    inserted = "type = 1" in str(op.attributes["channel_handle"]) if "channel_handle" in op.attributes else False
+    if inserted and not isinstance(source, ir.Block) and source.name == "stablehlo.reduce":
+        return source.regions[0]
+    return op.regions[0]
+
+
 def _reduction(op: Any, x: Tensor) -> str:
-    name = single_operation(op.regions[0]) or ""
+    name = single_operation(_region(op)) or ""
     kind = REDUCTIONS.get(name)
     if kind is None or (name in ("stablehlo.or", "stablehlo.and") and x.type != BOOL):
         return ""
@@ -162,7 +176,7 @@ def _reduce_by_gathering(b: Lowering, op: Any, x: Tensor, members: list[list[int
     """Any body: everyone gets everything and combines it alone."""
     count = len(members[0])
     sent, back = _plain(b, x)
-    combine_region = op.regions[0]
+    combine_region = _region(op)
 
     def finish(after: Lowering, y: Tensor) -> Tensor:
         y = back(after, y)
@@ -202,7 +216,7 @@ def _reduce_scatter(b: Lowering, op: Any, x: Tensor, members: list[list[int]], s
     if kind and not (sent.type.kind == "uint" and kind in ("max", "min")):
         step = _step("reduce_scatter", sent, members, reduction=kind)
         return Exchange(sent, shape, step, lambda after, y: back(after, y))
-    region = op.regions[0]
+    region = _region(op)
 
     def finish(after: Lowering, y: Tensor) -> Tensor:
         y, combine = back(after, y), body(after, region)

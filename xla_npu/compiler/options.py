@@ -9,11 +9,19 @@ from typing import Any
 
 @dataclass
 class Options:
-    """Number of replicas and partitions, and which devices they are on ([replica][partition], empty when not given)."""
+    """How a program is spread over devices.
+
+    Attributes:
+        devices: [replica][partition], empty when not given.
+        propagate_to_parameters, propagate_to_outputs: whether the compiler may choose the sharding of each; one entry
+            stands for all, none for no.
+    """
 
     replicas: int = 1
     partitions: int = 1
     devices: list[list[int]] = field(default_factory=list)
+    propagate_to_parameters: list[bool] = field(default_factory=list)
+    propagate_to_outputs: list[bool] = field(default_factory=list)
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
@@ -56,7 +64,10 @@ def _packed(data: bytes) -> list[int]:
 
 
 def parse_options(data: bytes) -> Options:
-    """Reads executable_build_options (field 3): num_replicas 4, num_partitions 5, device_assignment 9."""
+    """Reads executable_build_options (field 3).
+
+    In it: num_replicas 4, num_partitions 5, device_assignment 9, allow propagation to outputs 12, to parameters 18.
+    """
     options = Options()
     for number, build in _fields(data):
         if number != 3:
@@ -70,6 +81,10 @@ def parse_options(data: bytes) -> Options:
                 columns = [v for n, v in _fields(value) if n == 3]
                 ids = [[i for n, v in _fields(c) if n == 1 for i in _ids(v)] for c in columns]
                 options.devices = [list(row) for row in zip(*ids, strict=True)]
+            elif inner == 12:
+                options.propagate_to_outputs += map(bool, _ids(value))
+            elif inner == 18:
+                options.propagate_to_parameters += map(bool, _ids(value))
     return options
 
 

@@ -136,7 +136,22 @@ def flatten(module: ir.Module, lowered: frozenset[str]) -> None:
 
 # Operations on complex numbers that are expanded into real ones; the others have rules.
 _EXPANDED = frozenset(
-    ["stablehlo.exponential", "stablehlo.exponential_minus_one", "stablehlo.log", "stablehlo.log_plus_one", "stablehlo.sqrt", "stablehlo.rsqrt", "stablehlo.cbrt", "stablehlo.tanh", "stablehlo.sine", "stablehlo.cosine", "stablehlo.tan", "stablehlo.power", "stablehlo.logistic", "stablehlo.atan2"]
+    [
+        "stablehlo.exponential",
+        "stablehlo.exponential_minus_one",
+        "stablehlo.log",
+        "stablehlo.log_plus_one",
+        "stablehlo.sqrt",
+        "stablehlo.rsqrt",
+        "stablehlo.cbrt",
+        "stablehlo.tanh",
+        "stablehlo.sine",
+        "stablehlo.cosine",
+        "stablehlo.tan",
+        "stablehlo.power",
+        "stablehlo.logistic",
+        "stablehlo.atan2",
+    ]
 )
 
 

@@ -1,0 +1,385 @@
+"""Partitions a global program with Shardy: every device gets the same local program, with collectives in it."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from xla_npu.compiler.attributes import constant_array, ints, parse_type
+from xla_npu.compiler.errors import CompileError, Unsupported
+from xla_npu.compiler.options import Options
+from xla_npu.compiler.program import inline_calls, run_passes
+from xla_npu.compiler.rules.reduce import BOOLEAN, KINDS, identity, single_operation
+from xla_npu.compiler.sharding import Mesh, Sharding, meshes, parse_sharding, parse_shardings
+
+logger = logging.getLogger(__name__)
+
+PROPAGATE = "symbol-dce,sdy-propagation-pipeline,sdy-close-shardings"
+# Without full-version a reduction over a sharded dimension would lose its all-reduce.
+LOCALIZE = (
+    "func.func(sdy-insert-explicit-reshards{enable-full-version=true},sdy-reshard-to-collectives),"
+    "sdy-convert-global-to-local"
+)
+
+
+def partition(module: ir.Module, options: Options) -> tuple[ir.Module, list[Sharding | None], list[Sharding | None]]:
+    """The local program, and how arguments and results are spread over the devices (None: a copy on each).
+
+    Where Shardy's passes fail on an operation, its operands are gathered and it runs whole on every device.
+
+    Raises:
+        Unsupported: the program cannot be partitioned at all.
+    """
+    known = meshes(module)
+    if not known:
+        return module, *_spread(module, known)
+    _settle(module, options)
+    inline_calls(module)
+    run_passes(module, PROPAGATE)
+    _divide_evenly(module, known)
+    spread = _spread(module, known)
+    _gather_where_needed(module, known)
+    text = _bytecode(module)
+    result = _try(text)
+    failed: set[str] = set()
+    while isinstance(result, str):
+        place = _blamed(module, result, failed)
+        if place is None:
+            logger.warning("partitioning failed (%s): the program runs whole on every device", _first_line(result))
+            _gather_all(module, known)
+            result = _try(_bytecode(module))
+            break
+        result = _try(_bytecode(module))
+    if isinstance(result, str):
+        raise Unsupported(f"the program cannot be partitioned: {result}")
+    local = ir.Module.parse(result, module.context)
+    return local, *spread
+
+
+def _settle(module: ir.Module, options: Options) -> None:
+    """Arguments and results whose sharding is not given, and may not be chosen, are replicated."""
+    main = _main(module)
+    for name, allowed, count in (
+        ("arg_attrs", options.propagate_to_parameters, len(_types(main)[0])),
+        ("res_attrs", options.propagate_to_outputs, len(_types(main)[1])),
+    ):
+        if allowed and all(allowed):
+            continue
+        mesh = next(m.name for m in meshes(module).values() if not m.maximal)
+        types = _types(main)[0 if name == "arg_attrs" else 1]
+        entries = (
+            list(ir.ArrayAttr(main.attributes[name])) if name in main.attributes else [ir.DictAttr.get({})] * count
+        )
+        settled = []
+        for i, entry in enumerate(entries):
+            values = _entries(entry)
+            free = allowed[i] if i < len(allowed) else (allowed[0] if len(allowed) == 1 else False)
+            if "sdy.sharding" not in values and not free and "token" not in types[i]:
+                rank = len(parse_type(types[i])[1])
+                values["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{mesh}, [{', '.join(['{}'] * rank)}]>")
+            settled.append(ir.DictAttr.get(values))
+        main.attributes[name] = ir.ArrayAttr.get(settled)
+
+
+def _entries(attribute: Any) -> dict[str, ir.Attribute]:
+    entries = ir.DictAttr(attribute)
+    return {entries[i].name: entries[i].attr for i in range(len(entries))}
+
+
+def _main(module: ir.Module) -> Any:
+    for op in module.body.operations:
+        operation = op.operation
+        if operation.name == "func.func" and ir.StringAttr(operation.attributes["sym_name"]).value == "main":
+            return operation
+    raise CompileError("the module has no function `main`")
+
+
+def _types(main: Any) -> tuple[list[str], list[str]]:
+    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    return [str(t) for t in kind.inputs], [str(t) for t in kind.results]
+
+
+def _spread(module: ir.Module, known: dict[str, Mesh]) -> tuple[list[Sharding | None], list[Sharding | None]]:
+    main = _main(module)
+    result = []
+    for name, types in zip(("arg_attrs", "res_attrs"), _types(main), strict=True):
+        found: list[Sharding | None] = [None] * len(types)
+        if name in main.attributes:
+            for i, entry in enumerate(ir.ArrayAttr(main.attributes[name])):
+                values = _entries(entry)
+                if "sdy.sharding" in values:
+                    found[i] = parse_sharding(str(values["sdy.sharding"]), known)
+        result.append(found)
+    return result[0], result[1]
+
+
+def _divide_evenly(module: ir.Module, known: dict[str, Mesh]) -> None:
+    """Takes back what propagation did to dimensions that the devices do not divide."""
+    main = _main(module)
+
+    def even(sharding: Sharding | None, shape: tuple[int, ...]) -> Sharding | None:
+        if sharding is None:
+            return None
+        counts = [sharding.count(i) for i in range(len(shape))]
+        return sharding.whole({i for i, n in enumerate(shape) if n % counts[i]})
+
+    def visit(op: Any) -> ir.WalkResult:
+        if "sdy.sharding" in op.attributes and op.results:
+            shapes = [parse_type(str(result.type))[1] for result in op.results]
+            found = parse_shardings(str(op.attributes["sdy.sharding"]), known)
+            if len(found) == len(shapes):
+                evened = [even(s, shape) for s, shape in zip(found, shapes, strict=True)]
+                if evened != found:
+                    _set_result_shardings(op, evened, known)
+        return ir.WalkResult.ADVANCE
+
+    main.walk(visit)
+    types = _types(main)[1]
+    if "res_attrs" in main.attributes:
+        settled = []
+        for entry, kind in zip(ir.ArrayAttr(main.attributes["res_attrs"]), types, strict=True):
+            values = _entries(entry)
+            if "sdy.sharding" in values:
+                evened = even(parse_sharding(str(values["sdy.sharding"]), known), parse_type(kind)[1])
+                if evened is not None:
+                    values["sdy.sharding"] = ir.Attribute.parse(evened.attribute())
+            settled.append(ir.DictAttr.get(values))
+        main.attributes["res_attrs"] = ir.ArrayAttr.get(settled)
+
+
+# --- operations that the passes cannot split -------------------------------------------------------------------------
+
+
+def _gather_where_needed(module: ir.Module, known: dict[str, Mesh]) -> None:
+    """Resharding before the operations whose sharded dimensions need halos, which the passes do not do (or die of)."""
+    main = _main(module)
+    for block in main.regions[0].blocks:
+        _visit(block, known, main)
+
+
+def _visit(block: ir.Block, known: dict[str, Mesh], main: Any) -> None:
+    for op in list(block.operations):
+        operation = op.operation
+        if operation.name == "sdy.manual_computation":  # what is inside is local already
+            continue
+        for region in operation.regions:
+            for inner in region.blocks:
+                _visit(inner, known, main)
+        dimensions = _whole_dimensions(operation)
+        if dimensions is not None:
+            _gather(operation, dimensions, known, main)
+
+
+def _whole_dimensions(op: Any) -> set[int] | None:
+    """The dimensions (of operands and results) that have to be whole for an operation; None: it can be split."""
+    name = op.name
+    if name == "stablehlo.slice":
+        shape = parse_type(str(op.operands[0].type))[1]
+        start, limit, stride = (ints(op, n) for n in ("start_indices", "limit_indices", "strides"))
+        return {i for i, n in enumerate(shape) if start[i] != 0 or limit[i] != n or stride[i] != 1}
+    if name == "stablehlo.pad":
+        edges = [ints(op, n) for n in ("edge_padding_low", "edge_padding_high", "interior_padding")]
+        return {i for i in range(len(edges[0])) if any(e[i] for e in edges)}
+    if name == "stablehlo.reduce_window":
+        size, padding = ints(op, "window_dimensions"), ints(op, "padding") or []
+        stride = ints(op, "window_strides") or [1] * len(size)
+        return {i for i, n in enumerate(size) if n != 1 or stride[i] != 1 or any(padding[2 * i : 2 * i + 2])}
+    if name in ("stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"):
+        whole = parse_type(str(op.operands[0].type))[1]
+        part = parse_type(str((op.results[0] if name.endswith("dynamic_slice") else op.operands[1]).type))[1]
+        return {i for i, (a, b) in enumerate(zip(whole, part, strict=True)) if a != b}
+    if name == "stablehlo.reduce":
+        return set(ints(op, "dimensions")) if not _splits(op) else None
+    if name == "stablehlo.reverse":
+        return set(ints(op, "dimensions"))
+    if name in _WHOLE:
+        return set(range(8))
+    return None
+
+
+def _splits(op: Any) -> bool:
+    """Whether a reduction of parts can be reduced again: one operand, and a start that counts nothing."""
+    if len(op.operands) != 2:
+        return False
+    kind = KINDS.get(single_operation(op.regions[0]) or "")
+    init = op.operands[1].owner
+    if kind is None or isinstance(init, ir.Block) or not init.name.endswith(".constant"):
+        return False
+    element, _ = parse_type(str(op.operands[1].type))
+    if element.kind == "complex" or element.emulated:
+        return False
+    value = constant_array(init, element, ()).reshape(())
+    kind = BOOLEAN.get(kind, kind) if element.kind == "bool" else kind
+    if kind in ("ReduceAll", "ReduceAny") and element.kind != "bool":
+        return False
+    return bool(value == identity(kind, element))
+
+
+# Halos in several dimensions, or an order over all elements: simplest whole.
+_WHOLE = frozenset(
+    {
+        "stablehlo.cholesky",
+        "stablehlo.convolution",
+        "stablehlo.custom_call",
+        "stablehlo.fft",
+        "stablehlo.gather",
+        "stablehlo.rng_bit_generator",
+        "stablehlo.scatter",
+        "stablehlo.select_and_scatter",
+        "stablehlo.triangular_solve",
+        "chlo.top_k",
+    }
+)
+
+
+def _gather(op: Any, dimensions: set[int], known: dict[str, Mesh], main: Any) -> None:
+    """Makes operands and results whole along these dimensions; results go back to the sharding they had."""
+    changed = False
+    for i, operand in enumerate(op.operands):
+        sharding = _sharding_of(operand, known, main)
+        if sharding is None or not sharding.sharded(dimensions):
+            continue
+        changed = True
+        with ir.InsertionPoint(op), op.location:
+            op.operands[i] = _reshard(operand, sharding.whole(dimensions))
+    for result in op.results:
+        sharding = _sharding_of(result, known, main)
+        changed = changed or (sharding is not None and sharding.sharded(dimensions))
+    if not changed:
+        return
+    logger.info("gathered for %s at %s", op.name, op.location)
+    wholes = []
+    for result in list(op.results):
+        sharding = _sharding_of(result, known, main)
+        wholes.append(None if sharding is None else sharding.whole(dimensions))
+        if sharding is None or not sharding.sharded(dimensions):
+            continue
+        with ir.InsertionPoint.after(op), op.location:
+            back = _reshard(result, sharding)
+        result.replace_all_uses_except(back, back.owner.operation)
+    _set_result_shardings(op, wholes, known)
+
+
+def _set_result_shardings(op: Any, shardings: Sequence[Sharding | None], known: dict[str, Mesh]) -> None:
+    if not any(shardings):
+        return
+    mesh = next(iter(known))
+    texts = []
+    for result, sharding in zip(op.results, shardings, strict=True):
+        rank = len(parse_type(str(result.type))[1])
+        texts.append(sharding.body() if sharding else f"<@{mesh}, [{', '.join(['{}'] * rank)}]>")
+    op.attributes["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding_per_value<[{', '.join(texts)}]>")
+
+
+def _reshard(value: ir.Value, sharding: Sharding) -> Any:
+    return ir.Operation.create(
+        "sdy.reshard",
+        results=[value.type],
+        operands=[value],
+        attributes={"sharding": ir.Attribute.parse(sharding.attribute())},
+    ).result
+
+
+def _sharding_of(value: ir.Value, known: dict[str, Mesh], main: Any) -> Sharding | None:
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        if owner.owner != main or "arg_attrs" not in main.attributes:
+            return None
+        values = _entries(ir.ArrayAttr(main.attributes["arg_attrs"])[ir.BlockArgument(value).arg_number])
+        return parse_sharding(str(values["sdy.sharding"]), known) if "sdy.sharding" in values else None
+    if owner.name == "sdy.reshard":
+        return parse_sharding(str(owner.attributes["sharding"]), known)
+    if "sdy.sharding" not in owner.attributes:
+        return None
+    found = parse_shardings(str(owner.attributes["sdy.sharding"]), known)
+    index = ir.OpResult(value).result_number
+    return found[index] if index < len(found) else None
+
+
+def _blamed(module: ir.Module, message: str, failed: set[str]) -> Any:
+    """Gathers for the operations that an error message points at; None when there is nothing new to gather."""
+    main, known = _main(module), meshes(module)
+    match = re.search(r"'(stablehlo\.\w+|chlo\.\w+)' op", message)
+    if match is None or match.group(1) in failed:
+        return None
+    failed.add(match.group(1))
+    found = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        if op.name == match.group(1):
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    main.walk(visit)
+    for op in found:
+        _gather(op, set(range(8)), known, main)
+    logger.warning("%s cannot be split: it runs whole on every device (%s)", match.group(1), _first_line(message))
+    return found or None
+
+
+def _gather_all(module: ir.Module, known: dict[str, Mesh]) -> None:
+    """Every operation on whole tensors; only arguments and results keep their sharding."""
+    main = _main(module)
+
+    def visit(block: ir.Block) -> None:
+        for op in list(block.operations):
+            operation = op.operation
+            if operation.name.startswith("sdy.") or operation.name in ("func.return", "stablehlo.return"):
+                continue
+            for region in operation.regions:
+                for inner in region.blocks:
+                    visit(inner)
+            _gather(operation, set(range(8)), known, main)
+
+    for block in main.regions[0].blocks:
+        visit(block)
+
+
+# --- running the passes ----------------------------------------------------------------------------------------------
+
+
+def _bytecode(module: ir.Module) -> bytes:
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0] if text.strip() else "no message"
+
+
+def _try(code: bytes) -> bytes | str:
+    """The local program, or an error message. In a child process: the passes abort on some programs."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read_end)
+        status = 1
+        try:
+            with os.fdopen(write_end, "wb") as out:
+                try:
+                    out.write(b"+" + _localize(code))
+                except Exception as error:
+                    out.write(b"-" + str(error).encode())
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as source:
+        answer = source.read()
+    os.waitpid(child, 0)
+    if answer.startswith(b"+"):
+        return answer[1:]
+    return answer[1:].decode() if answer else "a partitioning pass ended the process"
+
+
+def _localize(code: bytes) -> bytes:
+    module = ir.Module.parse(code)
+    run_passes(module, LOCALIZE)
+    return _bytecode(module)

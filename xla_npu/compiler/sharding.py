@@ -1,0 +1,150 @@
+"""Shardy's shardings, and XLA's OpSharding made from them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+
+_AXIS = re.compile(r'"([^"]+)"(?::\((\d+)\)(\d+))?')
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """A mesh of devices: axis sizes in order, and the devices' numbers, row-major."""
+
+    name: str
+    axes: tuple[tuple[str, int], ...]
+    devices: tuple[int, ...]
+    maximal: bool = False
+
+
+def meshes(module: ir.Module) -> dict[str, Mesh]:
+    """The meshes of a module, by name."""
+    found = {}
+    for op in module.body.operations:
+        operation = op.operation
+        if operation.name != "sdy.mesh":
+            continue
+        name = ir.StringAttr(operation.attributes["sym_name"]).value
+        text = str(operation.attributes["mesh"])
+        axes = tuple((axis, int(size)) for axis, size in re.findall(r'"([^"]+)"=(\d+)', text))
+        ids = re.search(r"device_ids=\[([0-9, ]*)\]", text)
+        count = int(np.prod([size for _, size in axes], dtype=np.int64))
+        devices = tuple(int(i) for i in ids.group(1).split(",")) if ids else tuple(range(count))
+        found[name] = Mesh(name, axes, devices, maximal=not axes and ids is not None)
+    return {name: mesh for name, mesh in found.items() if mesh.axes}
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How a tensor is spread: for each dimension the mesh axes, or parts of axes, it is split along."""
+
+    mesh: Mesh
+    dimensions: tuple[tuple[str, ...], ...]  # an axis as Shardy writes it: "x" or "x":(2)4
+
+    def sharded(self, dimensions: set[int]) -> bool:
+        """Whether any of these dimensions is split."""
+        return any(axes for i, axes in enumerate(self.dimensions) if i in dimensions)
+
+    def count(self, dimension: int) -> int:
+        """How many parts a dimension is split into."""
+        sizes = dict(self.mesh.axes)
+        parts = 1
+        for axis in self.dimensions[dimension] if dimension < len(self.dimensions) else ():
+            name, _, size = _parse_axis(axis)
+            parts *= size or sizes[name]
+        return parts
+
+    def whole(self, dimensions: set[int]) -> Sharding:
+        """The same with these dimensions not split."""
+        return replace(self, dimensions=tuple(() if i in dimensions else a for i, a in enumerate(self.dimensions)))
+
+    def body(self) -> str:
+        """As inside `#sdy.sharding_per_value`."""
+        inner = ", ".join("{" + ", ".join(axes) + "}" for axes in self.dimensions)
+        return f"<@{self.mesh.name}, [{inner}]>"
+
+    def attribute(self) -> str:
+        """As an attribute."""
+        return f"#sdy.sharding{self.body()}"
+
+    def op_sharding(self) -> bytes:
+        """A serialised xla.OpSharding."""
+        if not any(self.dimensions):
+            return _field(1, 0)
+        # Split every mesh axis where a sub-axis begins or ends, so that all are whole axes of a finer mesh.
+        cuts: dict[str, set[int]] = {name: {1, size} for name, size in self.mesh.axes}
+        for axes in self.dimensions:
+            for axis in axes:
+                name, before, size = _parse_axis(axis)
+                if before:
+                    cuts[name] |= {before, before * size}
+        fine: list[tuple[str, int, int]] = []  # axis, product of the sizes before, size
+        for name, _ in self.mesh.axes:
+            edges = sorted(cuts[name])
+            fine += [(name, a, b // a) for a, b in itertools.pairwise(edges)]
+        devices = np.array(self.mesh.devices).reshape([size for *_, size in fine])
+        order, tiles = [], []
+        for axes in self.dimensions:
+            tile = 1
+            for axis in axes:
+                name, before, size = _parse_axis(axis)
+                low, high = (before, before * size) if before else (1, dict(self.mesh.axes)[name])
+                for i, (other, start, extent) in enumerate(fine):
+                    if other == name and low <= start and start * extent <= high:
+                        order.append(i)
+                        tile *= extent
+            tiles.append(tile)
+        rest = [i for i in range(len(fine)) if i not in order]
+        spare = devices.size // int(np.prod(tiles, dtype=np.int64))
+        flat = devices.transpose([*order, *rest]).reshape(-1)
+        if spare > 1:
+            tiles.append(spare)
+        message = _field(1, 3) + _packed(3, tiles) + _packed(4, flat.tolist())
+        return message + (_field(6, 1) if spare > 1 else b"")
+
+
+def _parse_axis(axis: str) -> tuple[str, int, int]:
+    match = _AXIS.match(axis)
+    assert match is not None
+    name, before, size = match.groups()
+    return name, int(before or 0), int(size or 0)
+
+
+def parse_sharding(text: str, known: dict[str, Mesh]) -> Sharding | None:
+    """A `#sdy.sharding<@mesh, [{"x"}, {}]>`; None when it is on a mesh without axes."""
+    match = re.search(r"<@([\w.\-]+), \[(.*?)\]", text)
+    if match is None or match.group(1) not in known:
+        return None
+    dimensions = tuple(
+        tuple(m.group(0) for m in _AXIS.finditer(part)) for part in re.findall(r"\{([^}]*)\}", match.group(2))
+    )
+    return Sharding(known[match.group(1)], dimensions)
+
+
+def parse_shardings(text: str, known: dict[str, Mesh]) -> list[Sharding | None]:
+    """The entries of a `#sdy.sharding_per_value<[<@mesh, [...]>, ...]>`."""
+    return [parse_sharding(part.group(0), known) for part in re.finditer(r"<@[\w.\-]+, \[.*?\][^<]*>", text)]
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _field(number: int, value: int) -> bytes:
+    return _varint(number << 3) + _varint(value)
+
+
+def _packed(number: int, values: list[Any]) -> bytes:
+    body = b"".join(_varint(v) for v in values)
+    return _varint(number << 3 | 2) + _varint(len(body)) + body
