@@ -72,6 +72,22 @@ def apply(
     return result
 
 
+def apply_to_text(source: bytes, edits: Sequence[Edit]) -> Result:
+    """Apply edits to a file that is not Python: flags in a script or a document, keys of a TOML file."""
+    result = Result(source)
+    lines = source.decode("utf-8", errors="surrogateescape").split("\n")
+    for edit in sorted(edits, key=lambda e: (e.use.line, e.use.column), reverse=True):  # columns before stay right
+        line, use = lines[edit.use.line - 1], edit.use
+        try:
+            start, end = (use.column, use.end_column) if use.end_column > use.column else (0, len(line))
+            lines[use.line - 1] = line[:start] + _in_string(line[start:end], edit.rename) + line[end:]
+            result.done.append(edit)
+        except Refused as reason:
+            result.refused.append((edit, str(reason)))
+    result.source = "\n".join(lines).encode("utf-8", errors="surrogateescape")
+    return result
+
+
 class _Plan:
     """Which nodes of a file become what."""
 
@@ -362,7 +378,7 @@ def _comment(alias: cst.ImportAlias) -> cst.Comment | None:
 
 
 def _in_string(literal: str, rename: Rename) -> str:
-    """A string literal with the dotted name in it, however it spells the way there, or with the bare last name."""
+    """A string with the dotted name in it, however it spells the way there, or with the bare last name."""
     old_leaf, new_leaf = rename.old.rpartition(".")[2], rename.new.rpartition(".")[2]
     if rename.what in ("symbol", "module"):
         exact = re.compile(_WHOLE_NAME.format(re.escape(rename.old)))

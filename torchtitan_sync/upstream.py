@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from torchtitan_sync import policy, releases
-from torchtitan_sync.model import Change, FileRename, Plugin, SyncError
+from torchtitan_sync.model import Change, FileRename, Plugin, Snapshot, SyncError
 from torchtitan_sync.objects import ObjectStore, fetch, git, is_repository
 
 _FULL_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -94,8 +94,8 @@ class UpstreamRange:
         self._ends = old, new
         self.row = row
         """The row of the versioning policy that this starts from."""
-        self.old = UpstreamSnapshot(source, old, package_only=self._below)
-        self.new = UpstreamSnapshot(source, new, package_only=self._below)
+        self.old: Snapshot = UpstreamSnapshot(source, old, package_only=self._below)
+        self.new: Snapshot = UpstreamSnapshot(source, new, package_only=self._below)
         self.notes = source.notes
         """What the reader should know about where this came from."""
 
