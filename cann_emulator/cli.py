@@ -6,6 +6,7 @@ Starts without torch: everything here reads files.
 import argparse
 import json
 import os
+import re
 import shlex
 import sys
 from collections import Counter
@@ -81,7 +82,13 @@ def _warn(message: str) -> None:
 # ---- run, env, home ------------------------------------------------------------------------------------------------
 def _environment(arguments: argparse.Namespace) -> dict[str, str]:
     options = {name: value for _, name, _, _ in _OPTIONS if (value := getattr(arguments, name)) is not None}
-    chosen = settings.checked({**os.environ, **options})
+    try:
+        chosen = settings.checked({**os.environ, **options})
+    except BadSetting as error:  # in the words of the command line, where the value came from there
+        given = {f"{name}=": f"{option} " for option, name, _, _ in _OPTIONS if name in options}
+        raise BadSetting(
+            re.sub("|".join(given) or "$^", lambda found: given[found.group()], str(error), count=1)
+        ) from None
     for warning in settings.unknown(os.environ):
         _warn(warning)
     result = environment(find_home(), os.environ) | chosen

@@ -29,6 +29,12 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.RawDescriptionHelpFormatter(prog, width=80, max_help_position=26)
 
 
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
+    return int(text)
+
+
 def _add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
@@ -53,7 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     train = command("train", "train a model", _TRAIN_NOTES)
     _add_device(train)
-    train.add_argument("--nproc", type=int, default=1, metavar="N", help="processes (devices) on this node (1)")
+    train.add_argument("--nproc", type=_positive, default=1, metavar="N", help="processes (devices) on this node (1)")
     train.add_argument("--data", default="outputs/data", metavar="DIR", help="what prepare made (outputs/data)")
     train.add_argument("--nnodes", default="1", metavar="N", help="number of nodes, or MIN:MAX (1)")
     train.add_argument("--node-rank", default=None, metavar="R", help="rank of this node")

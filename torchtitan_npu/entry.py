@@ -14,11 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from torchtitan_npu import launch
 from torchtitan_npu.errors import USAGE_EXIT_CODE, UserError, report
 
 
 def main(arguments: list[str]) -> int:
     data, *flags = arguments
+    # What upstream's parser names where a flag is wrong: the command the user typed, not this file.
+    model = (f"{name} {value}" for name in ("--module", "--config") if (value := launch.value(flags, name)))
+    sys.argv[0] = " ".join(["torchtitan-npu train", *model])
     try:
         _prepare_process()
         config = _configure(data, flags)

@@ -41,5 +41,5 @@ def problem(soc: str) -> tuple[str, str] | None:
         return None
     return (
         f"no compiled operators for {soc}: {folder} does not exist; the first operator would fail with 561000",
-        f"install the CANN kernels package of {family(soc)} (its name contains 'kernels' or 'ops') for this CANN version",
+        f"install the CANN kernels package of {family(soc)} for this CANN version",
     )

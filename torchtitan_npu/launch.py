@@ -14,8 +14,6 @@ _PASSED_ON = ("node_rank", "master_addr", "master_port", "rdzv_backend", "rdzv_e
 
 
 def train(options: argparse.Namespace, flags: list[str]) -> int:
-    if options.nproc < 1:
-        raise UserError(f"--nproc {options.nproc}", "at least one process")
     print(f"torchtitan-npu: starting {options.nproc} process{'es' if options.nproc > 1 else ''}", flush=True)
     # Ranks import torch_npu themselves, once the process is ready for it; this process needs no device at all.
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
@@ -57,7 +55,7 @@ def _ending(code: int) -> str:
 
 def check_config_name(flags: list[str]) -> None:
     """Refuse an unknown module or config at once; names outside upstream's models are left to upstream."""
-    module, config = _value(flags, "--module"), _value(flags, "--config")
+    module, config = value(flags, "--module"), value(flags, "--config")
     if module is None or config is None:
         raise UserError("--module and --config are needed", "--module llama3 --config llama3_debugmodel, for example")
     known = catalogue.models()
@@ -69,7 +67,8 @@ def check_config_name(flags: list[str]) -> None:
         raise UserError(f"module {module} has no config {config!r}", f"one of {', '.join(known[module])}")
 
 
-def _value(flags: list[str], name: str) -> str | None:
+def value(flags: list[str], name: str) -> str | None:
+    """What a flag is given on the command line, as `--name value` or `--name=value`; None where it is not."""
     for index, flag in enumerate(flags):
         if flag.startswith(f"{name}="):
             return flag.split("=", 1)[1]

@@ -120,3 +120,10 @@ def test_a_corrupt_checkpoint_is_named_and_kept(data: Path, tmp_path: Path) -> N
     one_screen(result, "is corrupt: its .metadata cannot be read")
     assert sorted(path.name for path in step.iterdir()) == sorted(path.name for path in whole.iterdir())
     assert (step / ".metadata").read_bytes() == b"not a pickle"
+
+
+def test_an_unknown_flag_is_answered_with_the_command_that_lists_the_known(data: Path, tmp_path: Path) -> None:
+    result = command("train", "--data", str(data), *LLAMA, "--bogus", "3", cwd=tmp_path)
+    said = " ".join(result.stderr.replace("│", " ").split())
+    assert result.returncode == 2
+    assert "--bogus" in said and f"run torchtitan-npu train {' '.join(LLAMA)} --help" in said

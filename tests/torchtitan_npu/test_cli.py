@@ -59,7 +59,7 @@ def test_catalogue_agrees_with_the_modules() -> None:
         (["--module", "llama3", "--config", "llama3_debug"], "one of llama3_debugmodel, llama3_debugmodel_varlen_attn"),
         (["--module", "lama3", "--config", "x"], "unknown module 'lama3'"),
         ([], "--module and --config are needed"),
-        (["--module=llama3", "--config=llama3_debugmodel", "--nproc", "0"], "--nproc 0"),
+        (["--module=llama3", "--config=llama3_debugmodel", "--nproc", "0"], "argument --nproc: 0 is not"),
     ],
 )
 def test_bad_names_are_refused_with_the_choices(flags: list[str], message: str) -> None:

@@ -109,3 +109,9 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, lines: Path) -
     with pytest.raises(UserError, match=r"holds other files \(thesis.tex\)"):
         run(tmp_path / "out", lines)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.tex"]
+
+
+def test_a_vocabulary_smaller_than_the_bytes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot have 257 tokens.*\n.*--vocab-size 258"):
+        run(tmp_path / "out", vocab_size=257)
+    assert not (tmp_path / "out").exists()

@@ -8,10 +8,16 @@ from pathlib import Path
 from torchtitan_npu.errors import UserError
 
 BEGIN, END = "<|begin_of_text|>", "<|end_of_text|>"
+SMALLEST = 256 + 2  # every byte, and the two marks
 
 
 def train(texts: Iterable[str], vocab_size: int, folder: Path) -> int:
     """Write tokenizer.json and tokenizer_config.json; return the number of tokens."""
+    if vocab_size < SMALLEST:
+        raise UserError(
+            f"a byte-level tokenizer cannot have {vocab_size} tokens: every byte is one, and two mark a text's ends",
+            f"--vocab-size {SMALLEST} at least",
+        )
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
