@@ -8,7 +8,7 @@ import torch
 from torchtitan.tools.logging import logger
 from torchtitan.trainer import Trainer
 
-from torchtitan_npu import launches, summary
+from torchtitan_npu import gradients, launches, summary
 from torchtitan_npu.config.npu import NPUConfig
 from torchtitan_npu.metrics import NPUMetricsProcessor
 
@@ -36,6 +36,8 @@ class NPUTrainer(Trainer):
         counted = self._trained_steps == min(_COUNTED_STEP, self.config.training.steps)
         before = launches.by_operator() if counted else None
         super().train_step(data_iterator)
+        if self._trained_steps == 1 and self.config.npu.require_gradients:
+            gradients.check(self.model_parts)
         if before is not None:
             after = launches.by_operator() or {}
             self._launches = {name: n - before.get(name, 0) for name, n in after.items() if n > before.get(name, 0)}

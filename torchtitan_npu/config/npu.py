@@ -48,6 +48,10 @@ class NPUConfig:
     memory_fraction: float = 1.0
     """Share of the device's memory this process may take."""
 
+    require_gradients: bool = True
+    """Stop after the first step if a trainable parameter got no gradient, which an operator made for inference causes
+    (torch only warns of it). Turn off for a model that leaves parameters unused on purpose."""
+
     hccl: HcclConfig = field(default_factory=HcclConfig)
 
     def __post_init__(self) -> None:
