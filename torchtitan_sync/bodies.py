@@ -7,6 +7,7 @@ import keyword
 import re
 import tokenize
 from collections import Counter
+from functools import lru_cache
 
 from torchtitan_sync.program import Program
 from torchtitan_sync.tables import Symbol
@@ -69,6 +70,7 @@ def of(program: Program, module: str, symbol: Symbol) -> str:
     return program.memo[key]
 
 
+@lru_cache(maxsize=8192)
 def grams(text: str) -> Counter[tuple[str, ...]]:
     words = _WORD.findall(text)
     return Counter(zip(words, words[1:], words[2:], strict=False))

@@ -212,7 +212,8 @@ def calls(findings: Findings, mover: Mover, old: Record, new: Record, upstream: 
             continue
         if call.signature.home.module.partition(".")[0] != upstream:
             continue
-        follows = call.path if call.path != now.path else ""
+        gone = not isinstance(findings.new.resolve_plainly(call.path), Found)
+        follows = call.path if call.path != now.path and gone else ""
         _call(findings, call, now, follows)
 
 

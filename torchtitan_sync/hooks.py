@@ -18,12 +18,12 @@ from torchtitan_sync.values import Class, Function, Partial, Value
 
 
 class Hooks:
-    def __init__(self, findings: Findings, mover: Mover, upstream: str) -> None:
+    def __init__(self, findings: Findings, mover: Mover, upstream: str, *, experiments: bool) -> None:
         self._findings = findings
         self._mover = mover
         self._upstream = upstream
-        self._old = Sites(findings.old, upstream)
-        self._new = Sites(findings.new, upstream)
+        self._old = Sites(findings.old, upstream, experiments=experiments)
+        self._new = Sites(findings.new, upstream, experiments=experiments)
         self.replaced: dict[str, list[Place]] = {}
         """Upstream definitions that patches replace, by dotted name."""
         self.overridden: dict[str, list[Place]] = {}

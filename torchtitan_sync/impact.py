@@ -1,11 +1,13 @@
 """What a range of upstream changes does to the plugin: everything that `check` and the other commands say."""
 
+import contextlib
+import gc
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from torchtitan_sync import attribution, compare, landscape, surface
+from torchtitan_sync import attribution, compare, grades, landscape, surface
 from torchtitan_sync.changes import Changes
 from torchtitan_sync.evaluate import Hints, Record
 from torchtitan_sync.findings import Findings
@@ -21,6 +23,23 @@ Follow = Callable[[str, str], str | None]
 
 def analyse(changes: Range, plugin: Plugin, cache: Path | None = None) -> Analysis:
     """`cache` is a folder for outlines; None uses the user's. Raises SyncError when one side cannot be read."""
+    with _without_collector():
+        return _analyse(changes, plugin, cache)
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Syntax trees are many small objects in no cycles: looking for some again and again takes a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _analyse(changes: Range, plugin: Plugin, cache: Path | None) -> Analysis:
     tables = Cache((cache or _cache_folder()) / "outlines.sqlite")
     sources = surface.read(plugin)
     tables.tables(sources.blobs())
@@ -111,7 +130,8 @@ def _hints(record: Record, plugin: Plugin) -> Hints:
 
 def _compare(findings: Findings, mover: Mover, before: Record, after: Record, plugin: Plugin) -> int:
     upstream = plugin.upstream
-    hooks = Hooks(findings, mover, upstream)
+    used = [ref.result.module for ref in before.refs if isinstance(ref.result, Found)]
+    hooks = Hooks(findings, mover, upstream, experiments=any(".experiments." in module for module in used))
     hooks.patches(before, after)
     unresolved = compare.references(findings, mover, before.refs, after.refs, upstream)
     compare.calls(findings, mover, before, after, upstream)
@@ -137,23 +157,36 @@ def _wrapped(record: Record) -> dict[str, list]:
     return places
 
 
+_STOPS = ("silent", "patch-target-gone")
+
+
 def _settle(items: list[Item]) -> list[Item]:
     """A change is reported once, at its highest grade; ids that stay the same from run to run."""
-    best: dict[str, Item] = {}
-    for item in items:
-        known = best.get(item.upstream_symbol)
-        if known is None or item.grade < known.grade:
-            best[item.upstream_symbol] = item
+    order = {kind: number for number, kind in enumerate(grades.TABLE)}
+    items = sorted(items, key=lambda item: (item.grade, order[item.kind]))
+    first: dict[str, Item] = {}
     kept = []
     for item in items:
-        top = best[item.upstream_symbol]
-        if item is not top and item.grade >= Grade.P1 and item.grade > top.grade:
-            top.cascade += [use for use in item.downstream if use not in top.downstream and use not in top.cascade]
+        top = first.setdefault(item.upstream_symbol, item)
+        if item is not top and (item.grade >= Grade.P1 or (item.kind in _STOPS and top.kind not in _STOPS)):
+            _merge(top, item)
             continue
-        item.downstream.sort()
         item.id = f"{item.kind}-{hashlib.sha1(item.upstream_symbol.encode(), usedforsecurity=False).hexdigest()[:8]}"
         kept.append(item)
+    for item in kept:
+        item.downstream.sort()
+        item.cascade = [use for use in item.cascade if use not in item.downstream]
     return sorted(kept, key=lambda item: (item.grade, item.upstream_file, item.upstream_symbol, item.kind))
+
+
+def _merge(top: Item, item: Item) -> None:
+    """The same change seen in another way."""
+    note = f"{grades.TABLE[item.kind].title}: {item.what}"
+    if note not in top.notes:
+        top.notes.append(note)
+    places = top.downstream if item.grade == top.grade else top.cascade
+    places += [use for use in item.downstream if use not in top.downstream and use not in places]
+    top.detail = top.detail or item.detail
 
 
 def _unaffected(old: Program, new: Program, before: Record, upstream: str) -> int:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchtitan_sync import bodies, signatures
+from torchtitan_sync import bodies, signatures, surface
 from torchtitan_sync.model import FileRename
 from torchtitan_sync.program import Found, Program
 from torchtitan_sync.tables import Symbol
@@ -17,6 +17,9 @@ from torchtitan_sync.values import Class
 
 _ALIKE = 0.55
 """Likeness from which code under another name is taken for the same."""
+
+_COMMONPLACE = 12
+"""A line that more definitions have says nothing about where a body went."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Mover:
         self._origin: dict[str, list[str]] = {}
         """New dotted name to the old ones that went there."""
         self._by_name: dict[str, list[_Definition]] | None = None
+        self._by_line: dict[str, list[_Definition]] | None = None
+        self._fields: dict[str, list[tuple[Class, str]]] | None = None
         new_modules = {file.path: name for name, file in new.files.items()}
         old_modules = {file.path: name for name, file in old.files.items()}
         self.files = {
@@ -60,7 +65,7 @@ class Mover:
 
     def _says_something(self, module: str) -> bool:
         table = self.old.table(module)
-        return table is not None and any(symbol.kind != "import" for symbol in table.names.values())
+        return table is not None and any(symbol.kind in ("function", "class") for symbol in table.names.values())
 
     # Asked by the new program
 
@@ -117,26 +122,26 @@ class Mover:
         if module in self.files:
             target, likeness = self.files[module]
             return Move(target, round(0.6 + 0.4 * likeness, 2), "git: file renamed")
-        # Where most of its definitions went.
+        # Where most of its definitions, or of a folder's modules, went.
         table = self.old.table(module)
+        parts = [f"{module}.{s.name}" for s in table.names.values() if s.kind in ("function", "class")] if table else []
+        below = [
+            name
+            for name in self.old.files
+            if name.startswith(f"{module}.") and name.count(".") == module.count(".") + 1
+        ]
         votes: Counter[str] = Counter()
-        symbols = list(table.names.values()) if table is not None else []
-        for symbol in symbols:
-            if symbol.kind in ("function", "class"):
-                move = self.find(f"{module}.{symbol.name}")
-                if move is not None:
-                    votes[self._module_of(move.new)] += 1
-        below = [name for name in self.old.files if name.startswith(f"{module}.")]
-        for name in below:
-            move = self.find(name)
-            if move is not None and move.new.rpartition(".")[2] == name.rpartition(".")[2]:
-                votes[move.new.rpartition(".")[0]] += 1
+        for part in [*parts, *below]:
+            move = self.find(part)
+            if move is not None and move.new.rpartition(".")[2] == part.rpartition(".")[2]:
+                votes[self._module_of(move.new) if part in parts else move.new.rpartition(".")[0]] += 1
+        total = len(parts) + len(below)
         if not votes:
             return None
         target, count = votes.most_common(1)[0]
-        return Move(
-            target, round(0.5 + 0.4 * count / votes.total(), 2), f"{count} of its {votes.total()} definitions are there"
-        )
+        if count < 2 * total / 5:
+            return None
+        return Move(target, round(0.4 + 0.5 * count / total, 2), f"{count} of its {total} parts are there")
 
     def _module_of(self, path: str) -> str:
         found = self.new.resolve_plainly(path)
@@ -147,6 +152,10 @@ class Mover:
     def _top(self, found: Found) -> Move | None:
         assert found.symbol is not None
         name, module = found.name, found.module
+        if found.symbol.kind == "class":
+            typed = self._type_of_same_field(found)
+            if typed is not None:
+                return typed
         if module in self.files:
             target, likeness = self.files[module]
             moved = self.new.lookup_plainly(target, name)
@@ -159,7 +168,8 @@ class Mover:
         if best is not None and found.symbol.kind != "value":
             definition, likeness = best
             # One new definition of that name is it even when it was rewritten; among several, likeness decides.
-            if len(fresh) == 1 or likeness >= 0.5:
+            strayed = ".experiments." in definition.module and ".experiments." not in module
+            if (len(fresh) == 1 and not strayed) or likeness >= 0.5:
                 sure = 0.8 if len(fresh) == 1 else 0.6
                 return Move(definition.path, round(sure + (0.97 - sure) * likeness, 2), "same name")
         elif best is not None and (len(fresh) == 1 or best[1] >= 0.5):
@@ -170,6 +180,35 @@ class Mover:
         if old_too is not None and old_too[1] >= _ALIKE and bodies.size(text) >= bodies.SMALL:
             return Move(old_too[0].path, round(0.5 + 0.4 * old_too[1], 2), "same name and alike, there before")
         return self._as_method(found, text) or self._alike(found, text)
+
+    def _type_of_same_field(self, found: Found) -> Move | None:
+        """For the class of a configuration section: the class that the section's field has now."""
+        cls = Class(found.module, found.name)
+        for owner, field in self._sections().get(found.name, ()):
+            if surface.field_class(self.old, owner, self.old.attribute(owner, field, follow=False)) != cls:
+                continue
+            target = self._class_now(owner)
+            if target is None or (target == owner and self.new.resolve_plainly(found.path) is None):
+                continue
+            there = self.new.attribute(target, field, follow=False)
+            now = surface.field_class(self.new, target, there)
+            if now is not None and now.module.partition(".")[0] == self._upstream and now != cls:
+                return Move(now.path, 0.85, f"type of the field `{field}` of {target.path}")
+        return None
+
+    def _sections(self) -> dict[str, list[tuple[Class, str]]]:
+        """Fields of upstream's dataclasses by the last name of their type."""
+        if self._fields is None:
+            self._fields = {}
+            for module in self.old.files:
+                table = self.old.table(module) if module.partition(".")[0] == self._upstream else None
+                for symbol in table.names.values() if table is not None else ():
+                    if symbol.kind == "class" and signatures.is_dataclass(symbol):
+                        for member in symbol.members.values():
+                            if member.kind == "value" and member.annotation:
+                                last = member.annotation.rpartition(".")[2]
+                                self._fields.setdefault(last, []).append((Class(module, symbol.name), member.name))
+        return self._fields
 
     def _as_method(self, found: Found, text: str) -> Move | None:
         """A function that became a method, or a class attribute."""
@@ -194,16 +233,30 @@ class Mover:
         assert found.symbol is not None
         if bodies.size(text) < bodies.SMALL:
             return self._renamed_nearby(found, text)
-        candidates = [
-            d
-            for definitions in self._index().values()
-            for d in definitions
-            if self._same_kind(found.symbol, d.symbol) and self.old.symbol(d.module, d.name) is None
-        ]
+        candidates = [d for d in self._sharing_lines(found) if self._same_kind(found.symbol, d.symbol)]
         best = self._best(text.replace(found.name, "_"), candidates, found.module, anonymous=True)
         if best is not None and best[1] >= _ALIKE:
             return Move(best[0].path, round(0.3 + 0.65 * best[1], 2), "alike under another name")
         return self._renamed_nearby(found, text)
+
+    def _sharing_lines(self, found: Found) -> list[_Definition]:
+        """The new definitions that have the most lines in common with an old one."""
+        if self._by_line is None:
+            self._by_line = {}
+            for definitions in self._index().values():
+                for definition in definitions:
+                    if self.old.symbol(definition.module, definition.name) is None:
+                        for line in _telling_lines(self.new.segment(definition.module, definition.symbol)):
+                            self._by_line.setdefault(line, []).append(definition)
+        assert found.symbol is not None
+        shared: Counter[str] = Counter()
+        by_path = {}
+        for line in _telling_lines(self.old.segment(found.module, found.symbol)):
+            holders = self._by_line.get(line, ())
+            for definition in holders if len(holders) <= _COMMONPLACE else ():
+                shared[definition.path] += 1
+                by_path[definition.path] = definition
+        return [by_path[path] for path, _ in shared.most_common(6)]
 
     def _renamed_nearby(self, found: Found, text: str) -> Move | None:
         """In the module itself, or the one it became, the one new definition whose parameters are the same."""
@@ -378,6 +431,10 @@ class Mover:
     @staticmethod
     def _same_kind(first: Symbol, second: Symbol) -> bool:
         return first.kind == second.kind
+
+
+def _telling_lines(text: str) -> set[str]:
+    return {line for part in text.split("\n") if len(line := part.strip()) > 10 and not line.startswith("#")}
 
 
 def _common(first: str, second: str) -> list[str]:

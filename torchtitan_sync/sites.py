@@ -27,9 +27,11 @@ class Site:
 
 
 class Sites:
-    def __init__(self, program: Program, upstream: str) -> None:
+    def __init__(self, program: Program, upstream: str, *, experiments: bool) -> None:
+        """`experiments`: whether the plugin concerns upstream's experiments, so that these count as well."""
         self.program = program
         self._upstream = upstream
+        self._left_out = {"tests"} if experiments else {"tests", "experiments"}
         self._calls: dict[str, list[Site]] = {}
         self._defined: dict[str, int] = {}
         self._names: dict[tuple[str, str], dict[str, Value | None]] = {}
@@ -44,7 +46,9 @@ class Sites:
                         self._defined[name] = self._defined.get(name, 0) + 1
 
     def modules(self) -> list[str]:
-        return [name for name in self.program.files if name.partition(".")[0] == self._upstream]
+        """Upstream's that count."""
+        names = [name for name in self.program.files if name.partition(".")[0] == self._upstream]
+        return [name for name in names if self._left_out.isdisjoint(name.split("."))]
 
     def named(self, name: str) -> list[Site]:
         return self._calls.get(name, [])

@@ -180,12 +180,12 @@ def field_class(program: Program, owner: Class, result: Result) -> Class | None:
 
 def config_root(program: Program, upstream: str) -> Class | None:
     """The class that the command line fills: upstream's `JobConfig`, later `Trainer.Config`."""
-    for module in program.files:
-        table = program.table(module) if module.partition(".")[0] == upstream else None
-        symbol = table.names.get("JobConfig") if table is not None and ".experiments." not in module else None
-        if symbol is not None and symbol.kind == "class":
-            return Class(module, "JobConfig")
-    for module in (f"{upstream}.trainer", f"{upstream}.train"):
-        if program.class_symbol(Class(module, "Trainer.Config")) is not None:
-            return Class(module, "Trainer.Config")
+    for path in (
+        f"{upstream}.config.JobConfig",
+        f"{upstream}.trainer.Trainer.Config",
+        f"{upstream}.train.Trainer.Config",
+    ):
+        found = program.resolve_plainly(path)
+        if isinstance(found, Found) and found.symbol is not None and found.symbol.kind == "class":
+            return Class(found.module, found.name)
     return None
