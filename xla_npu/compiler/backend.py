@@ -45,7 +45,8 @@ class GraphEngine:
         folder = Path(self._folder.name)
         air = folder / "graph.air"
         air.write_bytes(encode(graph))
-        loaded = self._call(self._ge.graph.Graph.load_from_air, str(air))
+        loaded = self._ge.graph.Graph()
+        self._call(loaded.load_from_air, str(air))
         options = {"input_format": "ND"}
         if aliases:
             options["ge.exec.outputReuseInputMemIndexes"] = "|".join(f"{i},{o}" for i, o in aliases)

@@ -77,6 +77,15 @@ class Builder:
         """An int64 constant for shapes, axes and the like."""
         return self.graph.constant(np.asarray(values, np.int64).reshape(np.shape(values) or ()), "i64")
 
+    def move(
+        self, kind: str, parts: Sequence[Value], others: Sequence[Value], shape: Sequence[int], **attributes: Any
+    ) -> Value:
+        """An operator that moves data: `parts` share a type, which is changed for one the NPU can move and back."""
+        own = parts[0].dtype
+        wide = wide_enough(kind, own)
+        inputs = [*(self.cast_value(part, wide) for part in parts), *others]
+        return self.cast_value(self.emit(kind, inputs, wide, shape, **attributes), own)
+
     def constant(self, array: Any, type: ElementType, shape: Shape | None = None) -> Tensor:
         """A constant; `shape` broadcasts a scalar."""
         array = np.asarray(array)
@@ -112,11 +121,9 @@ class Builder:
     def _broadcast(self, part: Value, shape: Shape) -> Value:
         if part.shape == shape:
             return part
-        if not takes("BroadcastTo", part.dtype):
-            raise Unsupported(f"the NPU has no BroadcastTo for type {part.dtype}")
         if 0 in shape:
             return self.graph.constant(np.zeros(shape), part.dtype)
-        return self.emit("BroadcastTo", [part, self.ints(shape)], part.dtype, shape)
+        return self.move("BroadcastTo", [part], [self.ints(shape)], shape)
 
     def _map(self, tensor: Tensor, function: Callable[[Value], Value], shape: Sequence[int]) -> Tensor:
         return Tensor(tensor.type, tuple(shape), tuple(function(part) for part in tensor.parts))
@@ -197,7 +204,7 @@ class Builder:
             stored = [part.shape[p] for p in permutation]
             if [p for p in permutation if part.shape[p] != 1] == [p for p in range(x.rank) if part.shape[p] != 1]:
                 return self.reshape_value(part, stored)
-            return self.emit("Transpose", [part, self.ints(permutation)], part.dtype, stored)
+            return self.move("Transpose", [part], [self.ints(permutation)], stored)
 
         return self._map(x, one, shape)
 
@@ -221,9 +228,8 @@ class Builder:
             if tuple(size) == part.shape:
                 return part
             if all(s == 1 for s in steps):
-                return self.emit("Slice", [part, self.ints(begin), self.ints(size)], part.dtype, size)
-            inputs = [part, self.ints(begin), self.ints(end), self.ints(steps)]
-            return self.emit("StridedSlice", inputs, part.dtype, size)
+                return self.move("Slice", [part], [self.ints(begin), self.ints(size)], size)
+            return self.move("StridedSlice", [part], [self.ints(begin), self.ints(end), self.ints(steps)], size)
 
         return self._map(x, one, shape)
 
@@ -307,7 +313,7 @@ class Builder:
             real = [axis for axis in axes if part.shape and part.shape[axis] > 1]
             if not real or 0 in part.shape:
                 return part
-            return self.emit("ReverseV2", [part, self.ints(real)], part.dtype, part.shape)
+            return self.move("ReverseV2", [part], [self.ints(real)], part.shape)
 
         return self._map(x, one, x.shape)
 
@@ -319,7 +325,7 @@ class Builder:
         x, indices = self.full(x), self.full(indices)
         return self._map(
             x,
-            lambda part: self.emit("GatherV2", [part, indices.value, self.ints(axis)], part.dtype, shape, batch_dims=0),
+            lambda part: self.move("GatherV2", [part], [indices.value, self.ints(axis)], shape, batch_dims=0),
             shape,
         )
 
@@ -330,7 +336,7 @@ class Builder:
             return self.constant(np.zeros(indices.shape, x.type.numpy), x.type, indices.shape)
         return self._map(
             x,
-            lambda part: self.emit("GatherElements", [part, indices.value], part.dtype, indices.shape, dim=axis),
+            lambda part: self.move("GatherElements", [part], [indices.value], indices.shape, dim=axis),
             indices.shape,
         )
 

@@ -136,4 +136,4 @@ PROTO_ENUM = {
 }
 
 # Where an operator does not take a type: the type that holds all its values, in which to compute instead.
-WIDER = {"bool": "i32", "i8": "i32", "u8": "i32", "i16": "i32", "i32": "i64", "f16": "f32", "bf16": "f32"}
+WIDER = {"bool": "u8", "i8": "i32", "u8": "i32", "i16": "i32", "i32": "i64", "f16": "f32", "bf16": "f32"}

@@ -135,7 +135,7 @@ def _native(b: Lowering, x: Tensor, w: Tensor, spec: Convolution) -> Tensor:
         "data_format": layout,
     }
     (value,) = b.graph.add(
-        "Conv2D" if flat else "Conv3D",
+        "Conv2D" if flat else "Conv3DV2",
         [x.value, w.value],
         [(x.value.dtype, shape)],
         attributes,
