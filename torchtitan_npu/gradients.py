@@ -25,7 +25,7 @@ def check(model_parts: Iterable[nn.Module]) -> None:
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         raise UserError(
             f"{len(names)} trainable parameters got no gradient: {', '.join(names[:_SHOWN])}{more}; an operator in the"
-            " forward pass has no backward (torch_npu's attention for inference, for example, of which torch only warns)",
+            " forward pass has no backward (torch_npu's inference attention, for example; torch only warns of it)",
             "use the operator for training (npu_fusion_attention); for parameters that are unused on purpose"
             " --npu.no-require_gradients",
         )

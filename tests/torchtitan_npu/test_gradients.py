@@ -35,7 +35,7 @@ def trained(for_training: bool) -> Attention:
 
 
 def test_inference_attention_in_a_model_that_trains_is_an_error() -> None:
-    with pytest.raises(UserError, match="1 trainable parameters got no gradient: qkv.weight;"):
+    with pytest.raises(UserError, match=r"1 trainable parameters got no gradient: qkv\.weight;"):
         gradients.check([trained(for_training=False)])
 
 
