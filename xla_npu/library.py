@@ -1,6 +1,7 @@
 """Where the plugin's native part and CANN are."""
 
 import os
+import sysconfig
 from pathlib import Path
 
 LIBRARY = "pjrt_plugin_npu.so"
@@ -9,8 +10,7 @@ LIBRARY = "pjrt_plugin_npu.so"
 def find_library() -> Path:
     """The plugin: $XLA_NPU_PLUGIN, or the one installed with this package.
 
-    An editable install keeps Python files in the checkout and the built library in site-packages; the package's path
-    then names both folders.
+    An editable install keeps Python files in the checkout and the built library in site-packages.
 
     Raises:
         FileNotFoundError: there is none; the message says how to build it.
@@ -21,11 +21,12 @@ def find_library() -> Path:
         if not Path(override).is_file():
             raise FileNotFoundError(f"XLA_NPU_PLUGIN is {override}: there is no such file")
         return Path(override).absolute()
-    for folder in xla_npu.__path__:
+    folders = [*xla_npu.__path__, f"{sysconfig.get_path('platlib')}/xla_npu"]
+    for folder in folders:
         if (library := Path(folder).absolute() / LIBRARY).is_file():
             return library
     raise FileNotFoundError(
-        f"{LIBRARY} is not in {', '.join(xla_npu.__path__)}: reinstall framework-adapter, or in a checkout run `make native`"
+        f"{LIBRARY} is not in {' or '.join(dict.fromkeys(folders))}: reinstall framework-adapter, or in a checkout run `make native`"
     )
 
 

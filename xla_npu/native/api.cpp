@@ -25,8 +25,12 @@ PJRT_Error* guarded(Args* args) noexcept {
 
 #define NPU_ENTRY(name) guarded<api::name, PJRT_##name##_Args>,
 
+PJRT_Stream_Extension streams = {
+    {sizeof(PJRT_Stream_Extension), PJRT_EXTENSION_STREAM, nullptr}, PJRT_STREAM_SLOTS(NPU_ENTRY)};
+PJRT_Layouts_Extension layouts = {
+    {sizeof(PJRT_Layouts_Extension), PJRT_EXTENSION_LAYOUTS, &streams.base}, PJRT_LAYOUTS_SLOTS(NPU_ENTRY)};
 PJRT_Shardings_Extension shardings = {
-    {sizeof(PJRT_Shardings_Extension), PJRT_EXTENSION_SHARDINGS, nullptr}, PJRT_SHARDINGS_SLOTS(NPU_ENTRY)};
+    {sizeof(PJRT_Shardings_Extension), PJRT_EXTENSION_SHARDINGS, &layouts.base}, PJRT_SHARDINGS_SLOTS(NPU_ENTRY)};
 
 const PJRT_Api table = {
     sizeof(PJRT_Api),

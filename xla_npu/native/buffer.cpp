@@ -53,30 +53,6 @@ void Buffer_DynamicDimensionIndices(PJRT_Buffer_DynamicDimensionIndices_Args& ar
     args.num_dynamic_dims = 0;
 }
 
-// Dense row-major: the last dimension is the minor one. The lists live as long as the process.
-static const int64_t* minor_to_major(size_t rank) {
-    constexpr size_t highest = 64;
-    static const auto lists = [] {
-        std::vector<Dims> made(highest + 1);
-        for (size_t i = 0; i <= highest; ++i) {
-            for (size_t axis = i; axis-- > 0;) made[i].push_back(static_cast<int64_t>(axis));
-        }
-        return made;
-    }();
-    if (rank > highest) fail(PJRT_UNIMPLEMENTED, "Arrays of %zu dimensions: up to %zu are supported", rank, highest);
-    return lists[rank].data();
-}
-
-void Buffer_GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args& args) {
-    const size_t rank = args.buffer->shape.dims.size();
-    args.layout = {};
-    args.layout.struct_size = sizeof args.layout;
-    args.layout.type = PJRT_LAYOUT_TILED;
-    args.layout.tiled.struct_size = sizeof args.layout.tiled;
-    args.layout.tiled.minor_to_major = minor_to_major(rank);
-    args.layout.tiled.minor_to_major_size = rank;
-}
-
 void Buffer_OnDeviceSizeInBytes(PJRT_Buffer_OnDeviceSizeInBytes_Args& args) {
     args.on_device_size_in_bytes = args.buffer->shape.bytes();
 }

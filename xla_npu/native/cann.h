@@ -27,6 +27,8 @@ namespace npu {
     X(int, aclrtFree, (void* pointer))                                                                                 \
     X(int, aclrtMallocHost, (void** pointer, size_t size))                                                             \
     X(int, aclrtFreeHost, (void* pointer))                                                                             \
+    X(int, aclrtHostRegister, (void* pointer, uint64_t size, int type, void** device_pointer))                         \
+    X(int, aclrtHostUnregister, (void* pointer))                                                                       \
     X(int, aclrtGetMemInfo, (int kind, size_t* free, size_t* total))                                                   \
     X(int, aclrtMemcpy, (void* to, size_t capacity, const void* from, size_t size, int kind))                          \
     X(int, aclrtMemcpyAsync, (void* to, size_t capacity, const void* from, size_t size, int kind, void* stream))       \

@@ -135,12 +135,16 @@ void Completion::finish(Outcome outcome) {
 }
 
 void Completion::make_wait(Stream& stream) {
-    if (stream_ == &stream || ready()) return;
+    if (stream_ != &stream) make_wait(stream.handle);
+}
+
+void Completion::make_wait(void* stream) {
+    if (ready()) return;
     {
         std::lock_guard<std::mutex> lock(mutex_);
         if (done_) return;
         if (event_) {
-            NPU_CALL(aclrtStreamWaitEvent, stream.handle, event_);
+            NPU_CALL(aclrtStreamWaitEvent, stream, event_);
             return;
         }
     }

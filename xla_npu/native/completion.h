@@ -40,6 +40,7 @@ public:
     void finish(Outcome outcome);
     // What comes next on the stream starts after this. Blocks only where no event of CANN stands for it yet.
     void make_wait(Stream& stream);
+    void make_wait(void* stream);  // one that another library made
     const Outcome& outcome() const { return outcome_; }  // once done
     Stream* stream() const { return stream_; }
 

@@ -240,6 +240,7 @@ PJRT_Client::PJRT_Client(const PJRT_NamedValue* options, size_t count) {
     communicators = std::make_unique<Communicators>();
 }
 
+// Runs only where the constructor failed after all members were made; see Client_Destroy.
 PJRT_Client::~PJRT_Client() = default;
 
 namespace npu::api {
@@ -259,7 +260,19 @@ void Plugin_Attributes(PJRT_Plugin_Attributes_Args& args) {
 }
 
 void Client_Create(PJRT_Client_Create_Args& args) { args.client = new PJRT_Client(args.create_options, args.num_options); }
-void Client_Destroy(PJRT_Client_Destroy_Args& args) { delete args.client; }
+// Buffers and events may outlive their client, and need its devices: what is left of a client is a few hundred bytes, its
+// streams, and the memory of such buffers.
+void Client_Destroy(PJRT_Client_Destroy_Args& args) {
+    if (!args.client) return;
+    PJRT_Client& client = *args.client;
+    for (const auto& device : client.devices) {
+        device->activate();
+        NPU_CALL(aclrtSynchronizeStream, device->compute->handle);
+        device->allocator->trim();
+    }
+    client.workers.reset();
+    client.communicators.reset();
+}
 void Client_PlatformName(PJRT_Client_PlatformName_Args& args) {
     args.platform_name = platform_name;
     args.platform_name_size = std::strlen(platform_name);

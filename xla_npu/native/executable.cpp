@@ -152,6 +152,7 @@ PJRT_Executable::PJRT_Executable(std::shared_ptr<const Program> given, std::stri
     : program(std::move(given)), soc(std::move(soc)) {
     shardings = true;
     for (const Argument& input : program->inputs) {
+        input_layouts.push_back(dense_layout(input.shape.dims.size()));
         input_kinds.push_back(kind_name(input.memory));
         input_kind_sizes.push_back(std::strlen(input_kinds.back()));
         input_shardings.push_back(input.sharding.data());
@@ -162,6 +163,7 @@ PJRT_Executable::PJRT_Executable(std::shared_ptr<const Program> given, std::stri
         output_types.push_back(output.shape.type);
         output_dims.insert(output_dims.end(), output.shape.dims.begin(), output.shape.dims.end());
         output_ranks.push_back(output.shape.dims.size());
+        output_layouts.push_back(dense_layout(output.shape.dims.size()));
         output_kinds.push_back(kind_name(output.memory));
         output_kind_sizes.push_back(std::strlen(output_kinds.back()));
         output_shardings.push_back(output.sharding.data());

@@ -9,6 +9,9 @@
 
 namespace npu {
 
+// The layout that all arrays of a rank have: dense and row-major. Lives as long as the process.
+PJRT_Layouts_MemoryLayout* dense_layout(size_t rank);
+
 // One model on one device, with the lists of buffers that it is run with.
 class Model {
 public:
@@ -59,6 +62,7 @@ struct PJRT_Executable {
     std::vector<size_t> output_ranks;
     std::vector<const char*> input_kinds, output_kinds, input_shardings, output_shardings;
     std::vector<size_t> input_kind_sizes, output_kind_sizes, input_sharding_sizes, output_sharding_sizes;
+    std::vector<PJRT_Layouts_MemoryLayout*> input_layouts, output_layouts;  // shared by all executables
     bool shardings = false;  // known for all inputs and outputs
 };
 

@@ -14,7 +14,6 @@ extern "C" {
     X(PJRT_Executable) X(PJRT_LoadedExecutable) X(PJRT_Buffer) X(PJRT_CopyToDeviceStream) X(PJRT_ExecuteContext) \
     X(PJRT_AsyncHostToDeviceTransferManager) X(PJRT_AsyncTrackingEvent) X(PJRT_FulfillAliasBufferCallback) \
     X(PJRT_SerializedExecutable) X(PJRT_SerializedTopology) X(PJRT_Layouts_MemoryLayout) \
-    X(PJRT_Buffer_CopyRawToHostFuture_Callback_Args) X(PJRT_Buffer_DonateWithControlDependency_Callback_Args) \
     X(XLA_FFI_Error) X(XLA_FFI_CallFrame)
 #define PJRT_DECLARE(name) struct name;
 PJRT_OPAQUE(PJRT_DECLARE)
@@ -66,8 +65,9 @@ struct PJRT_Api_Version {
     int major_version, minor_version;
 };
 
-// Almost every structure begins with its size and a chain of extensions.
+// Almost every structure begins with its size and a chain of extensions; a few have no chain.
 #define PJRT_ARGS(name, ...) struct name { size_t struct_size; PJRT_Extension_Base* extension_start; __VA_ARGS__ };
+#define PJRT_SIZED(name, ...) struct name { size_t struct_size; __VA_ARGS__ };
 
 typedef void (*PJRT_Error_PayloadVisitor)(const char* key, size_t key_size, const char* value, size_t value_size,
                                           void* user_arg);
@@ -238,7 +238,7 @@ PJRT_ARGS(PJRT_Memory_AddressableByDevices_Args, PJRT_Memory* memory; PJRT_Devic
 PJRT_ARGS(PJRT_Memory_Kind_Id_Args, PJRT_Memory* memory; int kind_id;)
 
 // ---- Executable
-PJRT_ARGS(PJRT_LoadOptions, const char* computation_origin; size_t computation_origin_size; void* multi_slice_config;)
+PJRT_SIZED(PJRT_LoadOptions, const char* computation_origin; size_t computation_origin_size; void* multi_slice_config;)
 PJRT_ARGS(PJRT_Executable_Destroy_Args, PJRT_Executable* executable;)
 PJRT_ARGS(PJRT_Executable_Name_Args,
     PJRT_Executable* executable; const char* executable_name; size_t executable_name_size;)
@@ -335,9 +335,13 @@ PJRT_ARGS(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args, PJRT_Buffer* buffer; v
 PJRT_ARGS(PJRT_Buffer_CopyToMemory_Args, PJRT_Buffer* buffer; PJRT_Memory* dst_memory; PJRT_Buffer* dst_buffer;)
 PJRT_ARGS(PJRT_Buffer_CopyRawToHost_Args,
     PJRT_Buffer* buffer; void* dst; int64_t offset; int64_t transfer_size; PJRT_Event* event;)
+PJRT_SIZED(PJRT_Buffer_CopyRawToHostFuture_Callback_Args,
+    void* callback_data; PJRT_Error_Code error_code; const char* error_message; size_t error_message_size; void* dst;)
 PJRT_ARGS(PJRT_Buffer_CopyRawToHostFuture_Args,
     PJRT_Buffer* buffer; int64_t offset; int64_t transfer_size; PJRT_Event* event; void* callback_data;
     void (*future_ready_callback)(PJRT_Buffer_CopyRawToHostFuture_Callback_Args*);)
+PJRT_SIZED(PJRT_Buffer_DonateWithControlDependency_Callback_Args,
+    void* callback_data; PJRT_Error_Code error_code; const char* error_message; size_t error_message_size;)
 PJRT_ARGS(PJRT_Buffer_DonateWithControlDependency_Args,
     PJRT_Buffer* buffer; void* callback_data;
     void (*dependency_ready_callback)(PJRT_Buffer_DonateWithControlDependency_Callback_Args*);
@@ -347,7 +351,12 @@ PJRT_ARGS(PJRT_Buffer_Bitcast_Args,
     PJRT_Buffer_MemoryLayout* device_layout; PJRT_Buffer* out_buffer;)
 
 // ---- CopyToDeviceStream
-PJRT_ARGS(PJRT_Chunk, void* data; size_t size; void (*deleter)(void*, void*); void* deleter_arg;)
+struct PJRT_Chunk {
+    void* data;
+    size_t size;
+    void (*deleter)(void*, void*);
+    void* deleter_arg;
+};
 PJRT_ARGS(PJRT_CopyToDeviceStream_Destroy_Args, PJRT_CopyToDeviceStream* stream;)
 PJRT_ARGS(PJRT_CopyToDeviceStream_AddChunk_Args,
     PJRT_CopyToDeviceStream* stream; PJRT_Chunk* chunk; PJRT_Event* transfer_complete;)
@@ -437,9 +446,12 @@ PJRT_ARGS(PJRT_Shardings_PJRT_Executable_OutputShardings_Args,
 
 // ---- extension FFI
 PJRT_ARGS(PJRT_FFI_Type_Register_Args, const char* type_name; size_t type_name_size; int64_t type_id; void* type_info;)
-PJRT_ARGS(PJRT_FFI_UserData, int64_t type_id; void* data;)
+struct PJRT_FFI_UserData {
+    int64_t type_id;
+    void* data;
+};
 PJRT_ARGS(PJRT_FFI_UserData_Add_Args, PJRT_ExecuteContext* context; PJRT_FFI_UserData user_data;)
-PJRT_ARGS(PJRT_FFI_Register_Handler_Args,
+PJRT_SIZED(PJRT_FFI_Register_Handler_Args,
     const char* target_name; size_t target_name_size; XLA_FFI_Handler* handler; const char* platform_name;
     size_t platform_name_size; uint32_t traits;)
 
@@ -451,10 +463,11 @@ PJRT_ARGS(PJRT_MemoryDescription_Kind_Args,
     const char* memory_description; const char* kind; size_t kind_size; int kind_id;)
 
 // ---- extension Stream
-PJRT_ARGS(PJRT_Get_Stream_For_External_Ready_Events_Args, PJRT_Device* device; int64_t stream;)
-PJRT_ARGS(PJRT_Wait_Until_Buffer_Ready_On_Stream_Args, int64_t stream; PJRT_Buffer* buffer;)
+PJRT_SIZED(PJRT_Get_Stream_For_External_Ready_Events_Args, PJRT_Device* device; int64_t stream;)
+PJRT_SIZED(PJRT_Wait_Until_Buffer_Ready_On_Stream_Args, int64_t stream; PJRT_Buffer* buffer;)
 
 #undef PJRT_ARGS
+#undef PJRT_SIZED
 
 // The function table, in order.
 #define PJRT_SLOTS(X) \
@@ -530,6 +543,12 @@ struct PJRT_Shardings_Extension {
 struct PJRT_FFI_Extension {
     PJRT_Extension_Base base;
     PJRT_FFI_SLOTS(PJRT_EXTENSION_SLOT)
+};
+#define PJRT_STREAM_SLOTS(X) X(Get_Stream_For_External_Ready_Events) X(Wait_Until_Buffer_Ready_On_Stream)
+struct PJRT_Stream_Extension {
+    PJRT_Extension_Base base;
+    PJRT_Error* (*get_stream)(PJRT_Get_Stream_For_External_Ready_Events_Args*);
+    PJRT_Error* (*wait_stream)(PJRT_Wait_Until_Buffer_Ready_On_Stream_Args*);
 };
 #undef PJRT_EXTENSION_SLOT
 
