@@ -32,6 +32,8 @@ def run(
 ) -> PreparedData:
     if not 0 <= held_out < 1:
         raise UserError(f"--held-out {held_out} is not a share", "give a number from 0 up to, not including, 1")
+    if tokenizer is None:
+        tokenizers_.check_size(vocab_size)
     data = PreparedData(Path(output))
     say(f"prepare: reading {', '.join(files) if files else 'the Python language reference (pydoc_data.topics)'}")
     texts = list(corpus.documents(files, field))

@@ -11,13 +11,16 @@ BEGIN, END = "<|begin_of_text|>", "<|end_of_text|>"
 SMALLEST = 256 + 2  # every byte, and the two marks
 
 
-def train(texts: Iterable[str], vocab_size: int, folder: Path) -> int:
-    """Write tokenizer.json and tokenizer_config.json; return the number of tokens."""
+def check_size(vocab_size: int) -> None:
     if vocab_size < SMALLEST:
         raise UserError(
             f"a byte-level tokenizer cannot have {vocab_size} tokens: every byte is one, and two mark a text's ends",
             f"--vocab-size {SMALLEST} at least",
         )
+
+
+def train(texts: Iterable[str], vocab_size: int, folder: Path) -> int:
+    """Write tokenizer.json and tokenizer_config.json; return the number of tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
