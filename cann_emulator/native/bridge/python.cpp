@@ -9,6 +9,8 @@
 #include <chrono>
 #include <thread>
 
+#include "models.h"
+#include "python.h"
 #include "rows.h"
 #include "state.h"
 #include "values.h"
@@ -60,34 +62,24 @@ void watch_for_starvation() {
     }
 }
 
-class Gil {
-public:
-    Gil() {
-        if (!PyGILState_Check()) {
-            int64_t nobody = 0;
-            watched_ = g_watched_since.compare_exchange_strong(nobody, now_ns(), std::memory_order_relaxed);
-            thread_local const int thread = gettid();
-            if (watched_) g_watched_thread.store(thread, std::memory_order_relaxed);
-        }
-        state_ = PyGILState_Ensure();
-    }
-    ~Gil() {
-        PyGILState_Release(state_);
-        if (watched_) g_watched_since.store(0, std::memory_order_relaxed);
-    }
-    Gil(const Gil&) = delete;
-    Gil& operator=(const Gil&) = delete;
+}  // namespace
 
-private:
-    PyGILState_STATE state_;
-    bool watched_ = false;
-};
+Gil::Gil() {
+    if (!PyGILState_Check()) {
+        int64_t nobody = 0;
+        watched_ = g_watched_since.compare_exchange_strong(nobody, now_ns(), std::memory_order_relaxed);
+        thread_local const int thread = gettid();
+        if (watched_) g_watched_thread.store(thread, std::memory_order_relaxed);
+    }
+    state_ = PyGILState_Ensure();
+}
 
-// A reference that is owned.
-struct Decref {
-    void operator()(PyObject* object) const { Py_XDECREF(object); }
-};
-using Owned = std::unique_ptr<PyObject, Decref>;
+Gil::~Gil() {
+    PyGILState_Release(state_);
+    if (watched_) g_watched_since.store(0, std::memory_order_relaxed);
+}
+
+namespace {
 
 PyObject* none() {
     Py_INCREF(Py_None);
@@ -142,7 +134,8 @@ std::string text_of(PyObject* object) {
     return bytes ? bytes : "?";
 }
 
-// The pending exception as an aclnn status: its `code` where it is a refusal, with where it was raised otherwise.
+}  // namespace
+
 int report_exception(const char* name) {
     PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
     PyErr_Fetch(&type, &value, &trace);
@@ -165,6 +158,8 @@ int report_exception(const char* name) {
                                  reinterpret_cast<PyTypeObject*>(type)->tp_name + ": " + text_of(value) + " (" + where +
                                  ")");
 }
+
+namespace {
 
 bool set_shape(aclTensor* tensor, PyObject* shape) {
     const Owned items(PySequence_Fast(shape, "the kernel of an operator with dynamic outputs must return their shapes"));
@@ -333,6 +328,7 @@ extern "C" EMU_API const char* emu_bridge_load() {
             problem = "the CANN emulator's kernels cannot be loaded";
         } else {
             emu::set_backend({emu::implements, emu::run});
+            emu::set_models();
             std::thread(emu::watch_for_starvation).detach();
             return nullptr;
         }

@@ -18,6 +18,7 @@ std::mutex g_mutex;
 std::condition_variable g_changed;
 std::thread::id g_loader;
 Backend g_backend;
+ModelBackend g_models;
 std::string g_reason;
 
 template <typename F>
@@ -67,6 +68,7 @@ std::string load_bridge() {
 }  // namespace
 
 void set_backend(const Backend& backend) { g_backend = backend; }
+void set_model_backend(const ModelBackend& backend) { g_models = backend; }
 
 const Backend* load_backend() {
     if (g_state.load(std::memory_order_acquire) == State::loaded) return &g_backend;
@@ -100,3 +102,8 @@ const Backend* load_backend() {
 }
 
 }  // namespace emu
+
+// For libascendcl.so, which runs models and does not link this library. Null, with the thread's error set, on failure.
+extern "C" EMU_API const emu::ModelBackend* emu_model_backend() {
+    return emu::load_backend() ? &emu::g_models : nullptr;
+}

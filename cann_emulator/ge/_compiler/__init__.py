@@ -1,0 +1,1 @@
+"""What stands behind the public calls: reading GE IR, checking graphs against operator definitions, compiling them."""

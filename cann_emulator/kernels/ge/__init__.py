@@ -1,0 +1,1 @@
+"""Kernels of Graph Engine's operators: how the nodes of a loaded model become calls of ATen's operators."""

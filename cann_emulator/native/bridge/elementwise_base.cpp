@@ -1,0 +1,2 @@
+#define ELEMENTWISE_LEVEL elementwise_base
+#include "elementwise_kernels.h"
