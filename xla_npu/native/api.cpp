@@ -7,6 +7,8 @@
 #include "failure.h"
 
 namespace npu {
+extern PJRT_Profiler_Extension profiler_extension;  // profile.cpp
+
 namespace {
 // An entry point as the caller sees it: exceptions become errors.
 template <auto function, typename Args>
@@ -26,7 +28,7 @@ PJRT_Error* guarded(Args* args) noexcept {
 #define NPU_ENTRY(name) guarded<api::name, PJRT_##name##_Args>,
 
 PJRT_Stream_Extension streams = {
-    {sizeof(PJRT_Stream_Extension), PJRT_EXTENSION_STREAM, nullptr}, PJRT_STREAM_SLOTS(NPU_ENTRY)};
+    {sizeof(PJRT_Stream_Extension), PJRT_EXTENSION_STREAM, &profiler_extension.base}, PJRT_STREAM_SLOTS(NPU_ENTRY)};
 PJRT_Layouts_Extension layouts = {
     {sizeof(PJRT_Layouts_Extension), PJRT_EXTENSION_LAYOUTS, &streams.base}, PJRT_LAYOUTS_SLOTS(NPU_ENTRY)};
 PJRT_Shardings_Extension shardings = {

@@ -5,6 +5,7 @@
 
 #include "api.h"
 #include "cann.h"
+#include "proto.h"
 #include "worker.h"
 
 using namespace npu;
@@ -108,34 +109,19 @@ void hand_out(std::string text, const char*& data, size_t& size, Handle*& handle
     deleter = [](Handle* given) { delete reinterpret_cast<std::string*>(given); };
 }
 
-// Protobuf's variable-length integers, for the few messages that callers want.
-void put_varint(std::string& to, uint64_t value) {
-    for (; value >= 0x80; value >>= 7) to += static_cast<char>(value | 0x80);
-    to += static_cast<char>(value);
-}
-void put_field(std::string& to, int field, uint64_t value) {
-    put_varint(to, static_cast<uint64_t>(field) << 3);
-    put_varint(to, value);
-}
-void put_field(std::string& to, int field, const std::string& bytes) {
-    put_varint(to, static_cast<uint64_t>(field) << 3 | 2);
-    put_varint(to, bytes.size());
-    to += bytes;
-}
-
 // xla.DeviceAssignmentProto: for every partition the devices of its replicas.
 std::string assignment_proto(const Program& program) {
     std::string made;
-    put_field(made, 1, static_cast<uint64_t>(program.replicas));
-    put_field(made, 2, static_cast<uint64_t>(program.partitions));
+    proto::put(made, 1, static_cast<uint64_t>(program.replicas));
+    proto::put(made, 2, static_cast<uint64_t>(program.partitions));
     for (int partition = 0; partition < program.partitions; ++partition) {
         std::string ids;
         for (int replica = 0; replica < program.replicas; ++replica) {
-            put_varint(ids, static_cast<uint64_t>(program.assignment[replica * program.partitions + partition]));
+            proto::put_varint(ids, static_cast<uint64_t>(program.assignment[replica * program.partitions + partition]));
         }
         std::string computation;
-        put_field(computation, 1, ids);
-        put_field(made, 3, computation);
+        proto::put(computation, 1, ids);
+        proto::put(made, 3, computation);
     }
     return made;
 }

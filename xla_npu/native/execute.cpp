@@ -6,6 +6,7 @@
 #include "api.h"
 #include "cann.h"
 #include "collectives.h"
+#include "profile.h"
 #include "transfer.h"
 
 namespace npu {
@@ -180,6 +181,7 @@ Completion::Ptr launch(Call& call) {
     PJRT_Device& device = call.device();
     Stream& stream = call.stream();
     Run& run = call.run;
+    const int64_t start_ns = tracing() ? wall_clock_ns() : 0;
     device.activate();
     for (const Held& held : call.inputs) {
         held.defined->make_wait(stream);
@@ -214,6 +216,7 @@ Completion::Ptr launch(Call& call) {
     }
     auto done = Completion::recorded(stream, {call.loaded});
     call.used_by(done);
+    if (start_ns) trace(device, "Programs", program.name, start_ns, done);
     return done;
 }
 

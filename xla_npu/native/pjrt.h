@@ -552,4 +552,32 @@ struct PJRT_Stream_Extension {
 };
 #undef PJRT_EXTENSION_SLOT
 
+// ---- the profiler, an interface of its own
+struct PLUGIN_Profiler;
+struct PLUGIN_Profiler_Error;
+#define PLUGIN_ARGS(name, ...) struct PLUGIN_Profiler_##name { size_t struct_size; __VA_ARGS__ };
+PLUGIN_ARGS(Error_Destroy_Args, void* priv; PLUGIN_Profiler_Error* error;)
+PLUGIN_ARGS(Error_Message_Args, void* priv; PLUGIN_Profiler_Error* error; const char* message; size_t message_size;)
+PLUGIN_ARGS(Error_GetCode_Args, void* priv; PLUGIN_Profiler_Error* error; int code;)
+PLUGIN_ARGS(Create_Args, const char* options; size_t options_size; PLUGIN_Profiler* profiler;)
+PLUGIN_ARGS(Destroy_Args, PLUGIN_Profiler* profiler;)
+PLUGIN_ARGS(Start_Args, PLUGIN_Profiler* profiler;)
+PLUGIN_ARGS(Stop_Args, PLUGIN_Profiler* profiler;)
+PLUGIN_ARGS(CollectData_Args, PLUGIN_Profiler* profiler; uint8_t* buffer; size_t buffer_size_in_bytes;)
+PLUGIN_ARGS(Api,
+    void* priv; void (*error_destroy)(PLUGIN_Profiler_Error_Destroy_Args*);
+    void (*error_message)(PLUGIN_Profiler_Error_Message_Args*);
+    PLUGIN_Profiler_Error* (*error_get_code)(PLUGIN_Profiler_Error_GetCode_Args*);
+    PLUGIN_Profiler_Error* (*create)(PLUGIN_Profiler_Create_Args*);
+    PLUGIN_Profiler_Error* (*destroy)(PLUGIN_Profiler_Destroy_Args*);
+    PLUGIN_Profiler_Error* (*start)(PLUGIN_Profiler_Start_Args*);
+    PLUGIN_Profiler_Error* (*stop)(PLUGIN_Profiler_Stop_Args*);
+    PLUGIN_Profiler_Error* (*collect_data)(PLUGIN_Profiler_CollectData_Args*);)
+#undef PLUGIN_ARGS
+struct PJRT_Profiler_Extension {
+    PJRT_Extension_Base base;
+    PLUGIN_Profiler_Api* profiler_api;
+    int64_t traceme_context_id;
+};
+
 }  // extern "C"
