@@ -318,20 +318,18 @@ void LoadedExecutable_GetDeviceAssignment(PJRT_LoadedExecutable_GetDeviceAssignm
 }
 
 // ---- the Shardings extension
-static void check_shardings(const PJRT_Executable& executable) {
-    if (!executable.shardings) fail(PJRT_UNIMPLEMENTED, "The program is not sharded");
-}
+// None for a program that is not partitioned.
 void Shardings_PJRT_Executable_ParameterShardings(PJRT_Shardings_PJRT_Executable_ParameterShardings_Args& args) {
-    check_shardings(*args.executable);
-    args.num_parameters = args.executable->input_shardings.size();
-    args.shardings = args.executable->input_shardings.data();
-    args.sharding_sizes = args.executable->input_sharding_sizes.data();
+    const PJRT_Executable& executable = *args.executable;
+    args.num_parameters = executable.input_shardings.size();
+    args.shardings = executable.shardings ? executable.input_shardings.data() : nullptr;
+    args.sharding_sizes = executable.shardings ? executable.input_sharding_sizes.data() : nullptr;
 }
 void Shardings_PJRT_Executable_OutputShardings(PJRT_Shardings_PJRT_Executable_OutputShardings_Args& args) {
-    check_shardings(*args.executable);
-    args.num_outputs = args.executable->output_shardings.size();
-    args.shardings = args.executable->output_shardings.data();
-    args.sharding_sizes = args.executable->output_sharding_sizes.data();
+    const PJRT_Executable& executable = *args.executable;
+    args.num_outputs = executable.output_shardings.size();
+    args.shardings = executable.shardings ? executable.output_shardings.data() : nullptr;
+    args.sharding_sizes = executable.shardings ? executable.output_sharding_sizes.data() : nullptr;
 }
 
 }  // namespace npu::api
