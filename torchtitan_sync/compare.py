@@ -27,7 +27,7 @@ def references(findings: Findings, mover: Mover, old: Iterable[Ref], new: Iterab
         if before.module.partition(".")[0] != upstream:
             continue
         now = after.get(_key(ref.place, ref.kind, ref.name))
-        if now is None or now.result is None:
+        if now is None or now.result is None or (isinstance(now.result, Missing) and now.result.behind):
             cascades.setdefault(before.path, []).append(ref.place)
             continue
         if _through_plugin(findings, ref, upstream):
@@ -71,6 +71,9 @@ def _broken(findings: Findings, mover: Mover, ref: Ref, before: Found, now: Ref)
     if ref.kind == "key":
         kind, moved = "key-removed", False
     symbol = f"{before.path}.{ref.name}" if ref.kind == "key" else before.path
+    if isinstance(now.result, Missing) and now.result.dynamic and not _was_dynamic(findings, ref):
+        findings.add("meaning", symbol, f"`{ref.name}` may be set under a computed name now", ref.place)
+        return
     if ref.guarded:
         kind = "guarded-missing"
     elif ref.typing or now.typing:
@@ -93,6 +96,14 @@ def _broken(findings: Findings, mover: Mover, ref: Ref, before: Found, now: Ref)
         note=f"found by: {move.how}" if moved and move is not None else "",
         follows=_follows(mover, ref, now),
     )
+
+
+def _was_dynamic(findings: Findings, ref: Ref) -> bool:
+    found = findings.old.resolve(ref.owner)
+    if not isinstance(found, Found) or not found.name:
+        return False
+    probe = findings.old.attribute(Class(found.module, found.name), "no such name")
+    return isinstance(probe, Missing) and probe.dynamic
 
 
 def _kind(findings: Findings, before: Found, *, moved: bool) -> str:
@@ -175,6 +186,41 @@ def _other_meaning(findings: Findings, ref: Ref, before: Found, after: Found) ->
     )
     if alike < 0.3 and findings.old.symbol(after.module, after.name) is not None:
         findings.add("meaning", before.path, f"`{first.name}` means {after.path} now, which is other code", ref.place)
+
+
+def cascades(findings: Findings, old: Record, overridden: dict[str, list[Place]]) -> None:
+    """Uses that stand behind a broken class or function: they need no edit of their own, and are not counted."""
+    broken = {
+        item.upstream_symbol: item
+        for item in findings.items.values()
+        if item.kind in ("symbol-moved", "symbol-removed", "module-moved", "module-removed")
+    }
+
+    def fold(path: str, place: Place) -> None:
+        while path and path not in broken:
+            path = path.rpartition(".")[0]
+        if path:
+            use = findings.use(place)
+            item = broken[path]
+            if use not in item.downstream and use not in item.cascade:
+                item.cascade.append(use)
+
+    direct = {(use.file, use.line) for item in findings.items.values() if item.grade == 0 for use in item.downstream}
+    for ref in old.refs:
+        if isinstance(ref.result, Found) and (ref.place.file, ref.place.line) not in direct:
+            if ref.result.owner is not None:
+                fold(ref.result.owner.path, ref.place)
+            fold(ref.owner, ref.place)
+    for call in old.calls:
+        if (call.place.file, call.place.line) not in direct:
+            fold(call.path, call.place)
+    for patch in old.patches:
+        if isinstance(patch.result, Found) and (patch.place.file, patch.place.line) not in direct:
+            fold(patch.result.path, patch.place)
+    for path, places in overridden.items():
+        for place in places:
+            if (place.file, place.line) not in direct:
+                fold(path, place)
 
 
 def _called(symbol: Symbol) -> bool:
@@ -298,21 +344,23 @@ def renamed_param(name: str, before: Iterable[Param], after: Iterable[Param]) ->
     removed = [p for p in before if p.name not in new_names and p.kind not in ("*", "**")]
     if gone is None or not added:
         return None
+    only = len(added) == 1 and len(removed) == 1
     scored = []
     for param in added:
-        score = 0.0
-        score += 0.35 * (param.annotation == gone.annotation and bool(param.annotation))
-        score += 0.2 * (param.default == gone.default)
-        score += 0.25 * (after.index(param) == before.index(gone))
         words, others = set(name.lower().split("_")), set(param.name.lower().split("_"))
-        score += 0.5 * len(words & others) / max(len(words | others), 1)
-        scored.append((score, param.name))
+        alike = len(words & others) / max(len(words | others), 1)
+        same_type = param.annotation == gone.annotation
+        said = same_type and bool(param.annotation)
+        same_place = after.index(param) == before.index(gone)
+        # Names in common, or, for the only one that came for the only one that went, all else in common.
+        if alike and same_type:
+            scored.append((0.55 + 0.25 * alike + 0.1 * same_place + 0.05 * (param.default == gone.default), param.name))
+        elif only and same_place and same_type and param.default == gone.default:
+            scored.append((0.8 if said else 0.7, param.name))
     scored.sort(reverse=True)
-    score, best = scored[0]
-    only = len(added) == 1 and len(removed) == 1
-    if score >= (0.4 if only else 0.6):
-        return best, round(min(0.95, 0.5 + score / 2), 2)
-    return None
+    if not scored or (len(scored) > 1 and scored[1][0] > scored[0][0] - 0.02):
+        return None
+    return scored[0][1], round(min(0.95, scored[0][0]), 2)
 
 
 def _returns(findings: Findings, call: CallRef, now: CallRef) -> None:

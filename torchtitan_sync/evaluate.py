@@ -200,7 +200,8 @@ class Evaluator:
                 self._expression_in_annotation(annotation, scope)
                 found = self.value(value, scope) if value is not None else None
                 declared = self.annotated(annotation, scope)
-                self._bind(target, declared if declared is not None else found, scope, None)
+                vague = declared is None or declared == External("typing.Any", instance=True)
+                self._bind(target, found if vague else declared, scope, None)
             case ast.AugAssign(target=target, value=value):
                 self.value(value, scope)
                 if isinstance(target, ast.Attribute):
@@ -646,6 +647,8 @@ class Evaluator:
                 return result, owner.path, self.found_value(result, via=owner)
             case Instance(of=cls):
                 result = program.attribute(cls, name)
+                if isinstance(result, Missing) and program.formerly is not None:
+                    return result, cls.path, program.formerly(cls.path, name)
                 return result, cls.path, self.found_value(result, via=owner)
             case Super(after=cls):
                 result = program.attribute(cls, name, after=cls)

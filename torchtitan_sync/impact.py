@@ -16,9 +16,10 @@ from torchtitan_sync.model import Analysis, Grade, Item, Plugin, Range, Snapshot
 from torchtitan_sync.moves import Mover
 from torchtitan_sync.program import File, Found, Program, package_files
 from torchtitan_sync.tables import Cache
-from torchtitan_sync.values import Function, Partial
+from torchtitan_sync.values import Function, Partial, Value
 
 Follow = Callable[[str, str], str | None]
+Formerly = Callable[[str, str], Value | None]
 
 
 def analyse(changes: Range, plugin: Plugin, cache: Path | None = None) -> Analysis:
@@ -49,7 +50,10 @@ def _analyse(changes: Range, plugin: Plugin, cache: Path | None) -> Analysis:
     def follow(owner: str, name: str) -> str | None:
         return mover.follow(owner, name) if mover is not None else None
 
-    new = _program(changes.new, plugin, sources, tables, follow)
+    def formerly(owner: str, name: str) -> Value | None:
+        return mover.formerly(owner, name) if mover is not None else None
+
+    new = _program(changes.new, plugin, sources, tables, follow, formerly)
     mover = Mover(old, new, plugin.upstream, changes.renames(), plugin.replaced)
     findings = Findings(sources, old, new)
     before, after = _walk(sources, plugin, old, new, mover)
@@ -80,7 +84,12 @@ def _cache_folder() -> Path:
 
 
 def _program(
-    snapshot: Snapshot, plugin: Plugin, sources: surface.Sources, tables: Cache, follow: Follow | None = None
+    snapshot: Snapshot,
+    plugin: Plugin,
+    sources: surface.Sources,
+    tables: Cache,
+    follow: Follow | None = None,
+    formerly: Formerly | None = None,
 ) -> Program:
     files = package_files(snapshot.files(), plugin.upstream)
     if not files:
@@ -93,6 +102,8 @@ def _program(
         tables,
         lambda module: contents[files[module].path] if module in files else sources.contents[modules[module].path],
         follow,
+        formerly,
+        files,
     )
 
 
@@ -136,6 +147,7 @@ def _compare(findings: Findings, mover: Mover, before: Record, after: Record, pl
     unresolved = compare.references(findings, mover, before.refs, after.refs, upstream)
     compare.calls(findings, mover, before, after, upstream)
     hooks.overrides()
+    compare.cascades(findings, before, hooks.overridden)
     hooks.callbacks(before, after)
     changes = Changes(findings, mover, upstream)
     changes.replaced("patched-changed", hooks.replaced)

@@ -94,8 +94,8 @@ class Plugin:
     upstream: str = "torchtitan"
     """Import name of upstream."""
     document: str = "docs/community/versioning_policy.md"
-    sources: tuple[str, ...] = ("tests", "examples", "scripts", "docs", "benchmarks", "README.md")
-    """Further files and folders whose Python, TOML, shell and Markdown may name upstream."""
+    sources: tuple[str, ...] = (".",)
+    """Files and folders whose Python, TOML, shell and Markdown may name upstream, besides the package."""
     exclude: tuple[str, ...] = ()
     """Glob patterns of files not to read, relative to `root`."""
     areas: dict[str, tuple[str, ...]] = field(default_factory=dict)

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torchtitan_sync import bodies, signatures, surface
+from torchtitan_sync.evaluate import symbol_value
 from torchtitan_sync.model import FileRename
 from torchtitan_sync.program import Found, Program
 from torchtitan_sync.tables import Symbol
-from torchtitan_sync.values import Class
+from torchtitan_sync.values import Class, Instance, Value
 
 _ALIKE = 0.55
 """Likeness from which code under another name is taken for the same."""
@@ -76,6 +77,15 @@ class Mover:
             move = self.find(path)
             if move is not None and move.new != path:
                 return move.new
+        return None
+
+    def formerly(self, owner: str, name: str) -> Value | None:
+        """For `Program.formerly`: only objects of upstream's classes are of use, behind which moves can be found."""
+        for old_owner in (owner, *self._origin.get(owner, ())):
+            found = self.old.resolve(f"{old_owner}.{name}")
+            if isinstance(found, Found) and found.owner is not None:
+                value = symbol_value(self.old, found, Instance(found.owner))
+                return value if isinstance(value, Instance) else None
         return None
 
     def find(self, path: str) -> Move | None:
@@ -385,10 +395,11 @@ class Mover:
             member = definition.symbol.members.get(name)
             if member is None or not member.annotation or not signatures.is_dataclass(definition.symbol):
                 continue
+            if ".experiments." in definition.module and ".experiments." not in found.module:
+                continue
             if self.old.symbol(definition.module, f"{definition.name}.{name}") is None:
                 alike = (member.annotation == found.symbol.annotation) + (member.value == found.symbol.value)
-                apart = ".experiments." in definition.module
-                gained.append((alike - apart, definition))
+                gained.append((alike, definition))
         if not gained:
             return None
         gained.sort(key=lambda entry: -entry[0])
@@ -397,7 +408,9 @@ class Mover:
         alike, definition = gained[0]
         if alike < 1:
             return None
-        return Move(f"{definition.path}.{name}", 0.6 + 0.15 * alike, "field of the same name in another section")
+        return Move(
+            f"{definition.path}.{name}", round(0.6 + 0.15 * alike, 2), "field of the same name in another section"
+        )
 
     # The new snapshot's definitions
 

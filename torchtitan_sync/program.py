@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from torchtitan_sync.tables import Cache, Symbol, Table
-from torchtitan_sync.values import Class, External
+from torchtitan_sync.values import Class, External, Value
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,10 @@ class Missing:
 
     owner: str
     name: str
+    behind: bool = False
+    """Its owner is missing itself: what is said of the owner covers it."""
+    dynamic: bool = False
+    """Upstream's class sets attributes by computed names, of which this may be one."""
 
     @property
     def path(self) -> str:
@@ -96,7 +100,11 @@ _IMPLICIT = frozenset(dir(inspect)) & {"__file__", "__name__", "__doc__", "__pat
 
 
 class Program:
-    """`follow` is asked where an upstream name has gone: given owner and name, it gives the new dotted path or None."""
+    """`follow` is asked where an upstream name has gone: given owner and name, it gives the new dotted path or None.
+
+    `upstream` names the modules that are not the plugin's.
+    `formerly` is asked what a name that is missing stood for, so that the walk can go on behind it.
+    """
 
     def __init__(
         self,
@@ -104,8 +112,12 @@ class Program:
         cache: Cache,
         read: Callable[[str], bytes],
         follow: Callable[[str, str], str | None] | None = None,
+        formerly: Callable[[str, str], Value | None] | None = None,
+        upstream: Iterable[str] = (),
     ) -> None:
+        self.formerly = formerly
         self.files = files
+        self._upstream_files = frozenset(upstream)
         self.roots = {name.partition(".")[0] for name in files}
         self.memo: dict[Any, Any] = {}
         """For who computes something of this program's symbols."""
@@ -341,38 +353,36 @@ class Program:
 
     def attribute(self, cls: Class, name: str, *, after: Class | None = None, follow: bool = True) -> Result:
         """An attribute of a class or of its instances; with `after`, only from the classes behind that one."""
+        if self.formerly is not None and self.class_symbol(cls) is None and cls.module.partition(".")[0] in self.roots:
+            result = self._followed(cls.path, name) if follow else None
+            return replace(result, behind=True) if isinstance(result, Missing) else result
         classes, outside = self.mro(cls)
         if after is not None and after in classes:
             classes = classes[classes.index(after) + 1 :]
-        dynamic = False
+        hooked = dynamic = False
         for owner in classes:
             symbol = self.class_symbol(owner)
             if symbol is None:
-                dynamic = True
+                hooked = True
                 continue
             member = symbol.members.get(name) or symbol.attributes.get(name)
             if member is not None:
                 if member.kind == "import":
                     return None
                 return Found(owner.module, f"{owner.name}.{name}", member, owner)
-            dynamic |= "__getattr__" in symbol.members or "__getattribute__" in symbol.members or symbol.dynamic
-            for decorator in symbol.decorators:
-                dynamic |= decorator.partition("(")[0].rpartition(".")[2] not in _KNOWN_DECORATORS
+            hooked |= "__getattr__" in symbol.members or "__getattribute__" in symbol.members
+            dynamic |= symbol.dynamic and owner.module in self._upstream_files
         external = external_member(outside, name)
         if external:
             return Outside(external)
-        if dynamic or (name.startswith("__") and name.endswith("__")):
+        if hooked or (name.startswith("__") and name.endswith("__")):
             return None
-        if not follow:
-            return Missing(cls.path, name)
-        return self._followed(cls.path, name)
+        result = self._followed(cls.path, name) if follow else Missing(cls.path, name)
+        return replace(result, dynamic=dynamic) if isinstance(result, Missing) else result
 
     def fully_read(self, cls: Class) -> bool:
         """Whether every class above is read, or is one whose attributes are known."""
         return all(_known_members(base) is not None for base in self.mro(cls)[1])
-
-
-_KNOWN_DECORATORS = {"dataclass", "runtime_checkable", "final", "total_ordering", "record", "unique", "override"}
 
 
 def external_member(bases: Iterable[str], name: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from torchtitan_sync import settings
 from torchtitan_sync.evaluate import Evaluator, Hints, Place, Record, Ref
 from torchtitan_sync.model import Plugin, SyncError
-from torchtitan_sync.program import File, Found, Program, Result, package_files
+from torchtitan_sync.program import File, Found, Missing, Program, Result, package_files
 from torchtitan_sync.values import Class, Instance, Value
 
 _IGNORED = {"__pycache__", "build", "dist", "node_modules", "site-packages"}
@@ -60,8 +60,11 @@ def read(plugin: Plugin) -> Sources:
         raise SyncError(f"{folder} holds no Python file: name the plugin's package with --package")
     for name in plugin.sources:
         for path in _walk(plugin, plugin.root / name):
-            if path.suffix in (".py", *_TEXT):
+            if path.suffix in (".py", *_TEXT) and not path.is_relative_to(folder):
                 relative = _take(sources, path, ids)
+                if not _names(sources.contents[relative], plugin):
+                    del sources.contents[relative]
+                    continue
                 if path.suffix == ".py" and not any(file.path == relative for file in sources.modules.values()):
                     is_package = path.name == "__init__.py"
                     parts = relative.removesuffix(".py").split("/")
@@ -73,6 +76,11 @@ def read(plugin: Plugin) -> Sources:
         except (SyntaxError, ValueError):
             sources.broken.append(file.path)
     return sources
+
+
+def _names(data: bytes, plugin: Plugin) -> bool:
+    """Whether a file outside of the package can concern upstream: it names one of the two, or sets options."""
+    return plugin.upstream.encode() in data or plugin.package.encode() in data or b" --" in data
 
 
 def _walk(plugin: Plugin, top: Path) -> Iterator[Path]:
@@ -156,22 +164,23 @@ def _toml(path: str, text: str, program: Program, root: Class) -> Iterator[Ref]:
 
 
 def _option(program: Program, root: Class, dotted: str, place: Place) -> Ref:
-    owner, result = root, None
-    names = dotted.split(".")
-    for index, name in enumerate(names):
+    owner: Class | None = root
+    result: Result = None
+    path = root.path
+    for name in dotted.split("."):
+        if owner is None:  # behind something that is no section
+            return Ref(place, "option", dotted, result if not isinstance(result, Found) else None, path)
+        path = owner.path
         result = program.attribute(owner, name)
-        if index + 1 == len(names):
-            break
-        inner = field_class(program, owner, result)
-        if inner is None:
-            missing = result if not isinstance(result, Found) else None
-            return Ref(place, "option", dotted, missing, owner.path)
-        owner = inner
-    return Ref(place, "option", dotted, result, owner.path)
+        owner = field_class(program, owner, result)
+    return Ref(place, "option", dotted, result, path)
 
 
 def field_class(program: Program, owner: Class, result: Result) -> Class | None:
-    """The class of a field's value, where it is one."""
+    """The class of a field's value, where it is one; of a field that is missing, the one it had."""
+    if isinstance(result, Missing) and program.formerly is not None:
+        former = program.formerly(result.owner, result.name)
+        return former.of if isinstance(former, Instance) else None
     if not isinstance(result, Found):
         return None
     value: Value | None = Evaluator(program, owner.module).found_value(result, via=Instance(owner))
