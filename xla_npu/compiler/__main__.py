@@ -1,7 +1,8 @@
 """The compile worker: `python -m xla_npu.compiler --fd N`, started by the plugin.
 
 Requests and replies are frames on the socket N: header length (u32), payload length (u64) - little endian - then a JSON
-header, then the payload. The worker serves one request after the other until the socket closes.
+header, then the payload. The worker serves one request after the other until the socket closes. The operation `compile`
+answers with an executable, `optimized` with the text of the program that one device runs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import traceback
 from typing import Any
 
-from xla_npu.compiler.api import Settings, compile_program
+from xla_npu.compiler.api import Settings, compile_program, local_program
 from xla_npu.compiler.errors import CompileError
 from xla_npu.compiler.executable import Executable
 
@@ -52,6 +53,9 @@ def serve(stream: Any, allow_hf32: bool) -> None:
             settings = workers.setdefault(soc, Settings(soc, allow_hf32))
             code = payload[: request["code_size"]]
             options = payload[request["code_size"] : request["code_size"] + request["options_size"]]
+            if request["op"] == "optimized":
+                write_frame(stream, {"ok": True}, local_program(code, options, settings).encode())
+                continue
             executable: Executable = compile_program(code, options, settings)
             write_frame(stream, executable.header(), *executable.models)
         except CompileError as error:

@@ -66,16 +66,33 @@ def compile_program(code: bytes, options_bytes: bytes, settings: Settings) -> Ex
     return executable
 
 
+def local_program(code: bytes, options_bytes: bytes, settings: Settings) -> str:
+    """The StableHLO text of the program that each device runs, after partitioning.
+
+    Raises:
+        CompileError: as compile_program.
+    """
+    options = parse_options(options_bytes)
+    module = settings.parser.parse(code)
+    with module.context:
+        return str(_localize(module, options)[0])
+
+
+def _localize(module: ir.Module, options: Options) -> tuple[ir.Module, Any]:
+    """The program of one device, and the shardings of arguments and results."""
+    flatten(module, frozenset(RULES))
+    if options.partitions == 1:
+        return module, ([], [])
+    module, *spread = partition(module, options)
+    flatten(module, frozenset(RULES))
+    return module, spread
+
+
 def _compile(module: ir.Module, options: Options, settings: Settings, record: dump.Record) -> Executable:
     name = _name(module)
-    flatten(module, frozenset(RULES))
+    module, spread = _localize(module, options)
+    record.text("local", module)
     record.lap("parse")
-    spread: Any = ([], [])
-    if options.partitions > 1:
-        module, *spread = partition(module, options)
-        flatten(module, frozenset(RULES))
-        record.text("local", module)
-        record.lap("partition")
     program = ProgramInfo(module)
     schedule = Schedule(program, options.replicas, options.partitions)
     arguments, results, steps = schedule.run(_identifier(name))

@@ -21,11 +21,8 @@ UNARY = {
     "stablehlo.log": "Log",
     "stablehlo.log_plus_one": "Log1p",
     "stablehlo.sqrt": "Sqrt",
-    "stablehlo.rsqrt": "Rsqrt",
     "stablehlo.sine": "Sin",
     "stablehlo.cosine": "Cos",
-    "stablehlo.tan": "Tan",
-    "stablehlo.tanh": "Tanh",
     "stablehlo.logistic": "Sigmoid",
     "stablehlo.floor": "Floor",
     "stablehlo.ceil": "Ceil",
@@ -38,7 +35,6 @@ UNARY = {
     "chlo.atanh": "Atanh",
     "chlo.cosh": "Cosh",
     "chlo.sinh": "Sinh",
-    "chlo.tan": "Tan",
     "chlo.erf": "Erf",
     "chlo.erfc": "Erfc",
 }
@@ -132,6 +128,52 @@ def sign(b: Lowering, op: Any, x: Tensor) -> Tensor:
         return result
     kept = b.or_(b.is_nan(x), b.compare(x, b.scalar(0, x), "EQ"))  # keeps the sign of zero and NaN
     return b.select(kept, x, result)
+
+
+@elementwise("stablehlo.rsqrt")
+def rsqrt(b: Lowering, op: Any, x: Tensor) -> Tensor:
+    if x.type.kind != "complex":
+        return b.unary("Rsqrt", x)
+    real, imag = b.real(x), b.imag(x)
+    length = hypot(b, real, imag)
+    half = b.scalar(0.5, real)
+    # The root's larger part comes from |z| + |real|, without cancellation; the other one from their product.
+    large = b.unary("Sqrt", b.multiply(half, b.add(length, b.unary("Abs", real))))
+    small = b.binary("RealDiv", b.multiply(half, b.unary("Abs", imag)), large)
+    right = b.compare(real, b.scalar(0, real), "GE")
+    root_real, root_imag = b.select(right, large, small), b.select(right, small, large)
+    root_imag = b.select(b.compare(imag, b.scalar(0, imag), "LT"), root_imag, b.negate(root_imag))
+    return b.complex(b.binary("RealDiv", root_real, length), b.binary("RealDiv", root_imag, length), x.type)
+
+
+@elementwise("stablehlo.tanh", "chlo.tanh")
+def tanh(b: Lowering, op: Any, x: Tensor) -> Tensor:
+    return b.unary("Tanh", x) if x.type.kind != "complex" else b.complex(*_tanh(b, b.real(x), b.imag(x)), x.type)
+
+
+@elementwise("stablehlo.tan", "chlo.tan")
+def tan(b: Lowering, op: Any, x: Tensor) -> Tensor:
+    if x.type.kind != "complex":
+        return b.unary("Tan", x)
+    imag, real = _tanh(b, b.imag(x), b.real(x))  # tan(a + ib) = -i tanh(-b + ia), with both parts odd
+    return b.complex(real, imag, x.type)
+
+
+def _tanh(b: Lowering, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Kahan's form of tanh(x + iy)."""
+    one = b.scalar(1, x)
+    tangent = b.unary("Tan", y)
+    beta = b.add(one, b.multiply(tangent, tangent))
+    far = b.compare(b.unary("Abs", x), b.scalar(10, x), "GT")
+    hyperbolic = b.unary("Sinh", b.select(far, b.scalar(0, x), x))
+    square = b.multiply(hyperbolic, hyperbolic)
+    below = b.add(one, b.multiply(beta, square))
+    root = b.unary("Sqrt", b.add(one, square))
+    real = b.binary("RealDiv", b.multiply(b.multiply(beta, root), hyperbolic), below)
+    imag = b.binary("RealDiv", tangent, below)
+    size = b.unary("Exp", b.multiply(b.scalar(-2, x), b.unary("Abs", x)))
+    faint = b.multiply(b.multiply(b.unary("Sin", y), b.unary("Cos", y)), b.multiply(b.scalar(4, x), size))
+    return b.select(far, b.unary("Sign", x), real), b.select(far, faint, imag)
 
 
 @elementwise("stablehlo.cbrt")

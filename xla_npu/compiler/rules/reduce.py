@@ -138,6 +138,10 @@ def tree(b: Lowering, tensors: list[Tensor], axes: Sequence[int], combine: Combi
     return [b.reshape(t, shape) for t in tensors]
 
 
+# Up to this many elements in a window are combined one after the other when the body is not known to be associative.
+LONGEST_CHAIN = 256
+
+
 class Window:
     """The window attributes of reduce_window."""
 
@@ -171,11 +175,23 @@ def reduce_window(b: Lowering, op: Any, *operands: Tensor) -> list[Tensor]:
     combine = inner
     gaps = [d - 1 for d in window.base_dilation]
     tensors = [b.pad(t, init, window.low, window.high, gaps) for t, init in zip(tensors, inits, strict=True)]
+    if kind is None and int(np.prod(window.size)) <= LONGEST_CHAIN:  # the body may not be associative
+        return _chain(b, tensors, [b.broadcast(init, shape) for init in inits], window, combine)
     for axis in range(len(shape)):
         tensors = _window_axis(b, tensors, axis, window, combine)
     if not (kind is not None and is_identity(_boolean(kind, tensors[0]), inits[0])):
         tensors = combine([b.broadcast(init, shape) for init in inits], tensors)
     return [b.convert(tensors[0], type)] if once else tensors
+
+
+def _chain(b: Lowering, tensors: list[Tensor], starts: list[Tensor], window: Window, combine: Combine) -> list[Tensor]:
+    """One element of each window after the other, in their order."""
+    shape = starts[0].shape
+    for place in np.ndindex(*window.size):
+        first = [int(k) * d for k, d in zip(place, window.dilation, strict=True)]
+        last = [a + (n - 1) * s + 1 for a, n, s in zip(first, shape, window.stride, strict=True)]
+        starts = combine(starts, [b.slice(t, first, last, window.stride) for t in tensors])
+    return starts
 
 
 def _window_axis(b: Lowering, tensors: list[Tensor], axis: int, window: Window, combine: Combine) -> list[Tensor]:
