@@ -45,13 +45,11 @@ std::string cann_version() {
 }
 
 struct Settings {
-    std::string python;
     double memory_fraction = 0.95;
 };
 
 Settings settings_of(const PJRT_NamedValue* options, size_t count) {
     Settings settings;
-    if (const char* python = std::getenv("XLA_NPU_PYTHON")) settings.python = python;
     if (const char* fraction = std::getenv("XLA_NPU_MEMORY_FRACTION")) {
         char* end = nullptr;
         settings.memory_fraction = std::strtod(fraction, &end);
@@ -61,13 +59,12 @@ Settings settings_of(const PJRT_NamedValue* options, size_t count) {
     }
     for (size_t i = 0; i < count; ++i) {
         const std::string name(options[i].name, options[i].name_size);
-        if (name == "python" && options[i].type == PJRT_VALUE_STRING && settings.python.empty()) {
-            settings.python.assign(options[i].string_value, options[i].value_size);
+        if (name == "python" && options[i].type == PJRT_VALUE_STRING) {
+            set_interpreter({options[i].string_value, options[i].value_size});
         } else if (name == "memory_fraction" && options[i].type == PJRT_VALUE_FLOAT) {
             settings.memory_fraction = options[i].float_value;
         }
     }
-    if (settings.python.empty()) settings.python = "python3";
     return settings;
 }
 
@@ -236,7 +233,7 @@ PJRT_Client::PJRT_Client(const PJRT_NamedValue* options, size_t count) {
         }
     }
     devices.front()->activate();
-    workers = std::make_unique<Workers>(settings.python);
+    workers = std::make_unique<Workers>(interpreter());
     communicators = std::make_unique<Communicators>();
 }
 

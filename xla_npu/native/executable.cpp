@@ -48,10 +48,11 @@ void Model::launch(Stream& stream, const std::vector<Span>& inputs, const std::v
 
 namespace {
 // ---- the serialised form: what the compiler answered, with a version and a checksum
-constexpr char magic[9] = "XLANPU01";
+constexpr char magic[9] = "XLANPU02";
+constexpr int parts = 6;
 struct Frame {
     char magic[8];
-    uint64_t soc, header, payload, checksum;
+    uint64_t sizes[parts], checksum;
 };
 
 uint64_t checksum(std::string_view data, uint64_t sum = 0xcbf29ce484222325) {
@@ -61,14 +62,18 @@ uint64_t checksum(std::string_view data, uint64_t sum = 0xcbf29ce484222325) {
 
 std::string serialize(const PJRT_Executable& executable) {
     const Program& program = *executable.program;
+    const std::string* const contents[parts] = {&executable.soc,         &program.header,      &program.payload,
+                                                &program.source.format, &program.source.code, &program.source.options};
     Frame frame{};
     std::memcpy(frame.magic, magic, sizeof frame.magic);
-    frame.soc = executable.soc.size();
-    frame.header = program.header.size();
-    frame.payload = program.payload.size();
-    frame.checksum = checksum(program.payload, checksum(program.header));
-    std::string made(reinterpret_cast<const char*>(&frame), sizeof frame);
-    return made + executable.soc + program.header + program.payload;
+    std::string made(sizeof frame, '\0');
+    for (int i = 0; i < parts; ++i) {
+        frame.sizes[i] = contents[i]->size();
+        made += *contents[i];
+    }
+    frame.checksum = checksum(std::string_view(made).substr(sizeof frame));
+    std::memcpy(made.data(), &frame, sizeof frame);
+    return made;
 }
 
 std::shared_ptr<const Program> deserialize(std::string_view data, const std::string& soc) {
@@ -78,25 +83,29 @@ std::shared_ptr<const Program> deserialize(std::string_view data, const std::str
     }
     std::memcpy(&frame, data.data(), sizeof frame);
     data.remove_prefix(sizeof frame);
-    const bool complete = frame.soc <= data.size() && frame.header <= data.size() - frame.soc &&
-                          frame.payload == data.size() - frame.soc - frame.header;
-    if (!complete) fail(PJRT_DATA_LOSS, "The serialised executable is cut off: compile the program again");
-    const std::string made_for(data.substr(0, frame.soc));
-    std::string header(data.substr(frame.soc, frame.header)), payload(data.substr(frame.soc + frame.header));
-    if (checksum(payload, checksum(header)) != frame.checksum) {
+    const uint64_t sum = checksum(data);
+    std::string contents[parts];
+    for (int i = 0; i < parts; ++i) {
+        if (frame.sizes[i] > data.size()) fail(PJRT_DATA_LOSS, "The serialised executable is cut off: compile the program again");
+        contents[i] = data.substr(0, frame.sizes[i]);
+        data.remove_prefix(frame.sizes[i]);
+    }
+    if (sum != frame.checksum || !data.empty()) {
         fail(PJRT_DATA_LOSS, "The serialised executable is damaged: compile the program again");
     }
-    if (made_for != soc) {
+    if (contents[0] != soc) {
         fail(PJRT_FAILED_PRECONDITION, "The executable was compiled for %s; this machine has %s: compile it again",
-             made_for.c_str(), soc.c_str());
+             contents[0].c_str(), soc.c_str());
     }
-    return Program::make(std::move(header), std::move(payload));
+    return Program::make(std::move(contents[1]), std::move(contents[2]),
+                         {std::move(contents[3]), std::move(contents[4]), std::move(contents[5])});
 }
 
 std::shared_ptr<const Program> compile(const PJRT_Program& code, std::string_view options, Workers& workers,
-                                       const std::string& soc, int devices) {
-    Answer answer = workers.compile({code.format, code.format_size}, {code.code, code.code_size}, options, soc, devices);
-    return Program::make(std::move(answer.text), std::move(answer.payload));
+                                       const PJRT_TopologyDescription& topology) {
+    Source source{{code.format, code.format_size}, {code.code, code.code_size}, std::string(options)};
+    Answer answer = workers.ask("compile", source, topology.soc, static_cast<int>(topology.descriptions.size()));
+    return Program::make(std::move(answer.text), std::move(answer.payload), std::move(source));
 }
 
 // A string that a caller reads through a handle and frees.
@@ -134,8 +143,8 @@ int64_t bytes_of(const std::vector<Argument>& arguments) {
 }  // namespace
 }  // namespace npu
 
-PJRT_Executable::PJRT_Executable(std::shared_ptr<const Program> given, std::string soc)
-    : program(std::move(given)), soc(std::move(soc)) {
+PJRT_Executable::PJRT_Executable(std::shared_ptr<const Program> given, const PJRT_TopologyDescription& topology, Workers& workers)
+    : program(std::move(given)), soc(topology.soc), device_count(static_cast<int>(topology.descriptions.size())), workers(workers) {
     shardings = true;
     for (const Argument& input : program->inputs) {
         input_layouts.push_back(dense_layout(input.shape.dims.size()));
@@ -156,6 +165,12 @@ PJRT_Executable::PJRT_Executable(std::shared_ptr<const Program> given, std::stri
         output_sharding_sizes.push_back(output.sharding.size());
         shardings = shardings && !output.sharding.empty();
     }
+}
+
+const std::string& PJRT_Executable::text() {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (text_.empty()) text_ = workers.ask("optimized", program->source, soc, device_count).payload;
+    return text_;
 }
 
 PJRT_LoadedExecutable::PJRT_LoadedExecutable(PJRT_Client& client, std::shared_ptr<const Program> given)
@@ -191,18 +206,17 @@ namespace npu::api {
 
 void Client_Compile(PJRT_Client_Compile_Args& args) {
     PJRT_Client& client = *args.client;
-    const auto program = compile(*args.program, {args.compile_options, args.compile_options_size}, *client.workers,
-                                 client.topology->soc, static_cast<int>(client.devices.size()));
+    const auto program =
+        compile(*args.program, {args.compile_options, args.compile_options_size}, *client.workers, *client.topology);
     args.executable = new PJRT_LoadedExecutable(client, program);
 }
 
 void Compile(PJRT_Compile_Args& args) {
-    PJRT_Client* client = args.client ? args.client : args.topology->client;
-    static Workers& alone = *new Workers("python3");  // of topologies that no client describes
-    const auto program = compile(*args.program, {args.compile_options, args.compile_options_size},
-                                 client ? *client->workers : alone, args.topology->soc,
-                                 static_cast<int>(args.topology->descriptions.size()));
-    args.executable = new PJRT_Executable(program, args.topology->soc);
+    const PJRT_Client* client = args.client ? args.client : args.topology->client;
+    static Workers& alone = *new Workers(interpreter());  // of topologies that no client describes
+    Workers& workers = client ? *client->workers : alone;
+    const auto program = compile(*args.program, {args.compile_options, args.compile_options_size}, workers, *args.topology);
+    args.executable = new PJRT_Executable(program, *args.topology, workers);
 }
 
 void Client_Load(PJRT_Client_Load_Args& args) {
@@ -270,13 +284,16 @@ void Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats_Ar
     }
 }
 void Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args& args) {
-    const std::string& text = args.executable->program->optimized;
-    if (text.empty()) fail(PJRT_UNIMPLEMENTED, "The text of a compiled program is not kept: set XLA_NPU_DUMP to a folder");
+    const std::string& text = args.executable->text();
     static const std::string format = "mlir";
     args.program->format = format.data();
     args.program->format_size = format.size();
     if (args.program->code) std::memcpy(args.program->code, text.data(), text.size());
     args.program->code_size = text.size();
+}
+void Executable_GetCompileOptions(PJRT_Executable_GetCompileOptions_Args& args) {
+    hand_out(args.executable->program->source.options, args.serialized_bytes, args.serialized_bytes_size,
+             args.serialized_compile_options, args.serialized_compile_options_deleter);
 }
 void Executable_Serialize(PJRT_Executable_Serialize_Args& args) {
     hand_out(serialize(*args.executable), args.serialized_bytes, args.serialized_bytes_size, args.serialized_executable,
@@ -289,7 +306,8 @@ void Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args& args
 
 void LoadedExecutable_Destroy(PJRT_LoadedExecutable_Destroy_Args& args) { delete args.executable; }
 void LoadedExecutable_GetExecutable(PJRT_LoadedExecutable_GetExecutable_Args& args) {
-    args.executable = new PJRT_Executable(args.loaded_executable->program, args.loaded_executable->client.topology->soc);
+    args.executable = new PJRT_Executable(args.loaded_executable->program, *args.loaded_executable->client.topology,
+                                          *args.loaded_executable->client.workers);
 }
 void LoadedExecutable_AddressableDevices(PJRT_LoadedExecutable_AddressableDevices_Args& args) {
     args.addressable_devices = args.executable->devices.data();

@@ -52,10 +52,16 @@ struct Loaded {
 }  // namespace npu
 
 struct PJRT_Executable {
-    explicit PJRT_Executable(std::shared_ptr<const npu::Program> program, std::string soc);
+    PJRT_Executable(std::shared_ptr<const npu::Program> program, const PJRT_TopologyDescription& topology, npu::Workers& workers);
+    // The program's text before it became models, made when it is asked for the first time.
+    const std::string& text();
 
     const std::shared_ptr<const npu::Program> program;
     const std::string soc;
+    const int device_count;
+    npu::Workers& workers;
+    std::mutex mutex;
+    std::string text_;
     // Lists in the form that callers read.
     std::vector<PJRT_Buffer_Type> output_types;
     std::vector<int64_t> output_dims;

@@ -96,11 +96,12 @@ bool has(const std::vector<Step>& steps, bool (*wanted)(Step::Kind)) {
 }
 }  // namespace
 
-std::shared_ptr<const Program> Program::make(std::string header, std::string payload) {
+std::shared_ptr<const Program> Program::make(std::string header, std::string payload, Source source) {
     auto made = std::make_shared<Program>();
     Program& program = *made;
     program.header = std::move(header);
     program.payload = std::move(payload);
+    program.source = std::move(source);
     const Json json = Json::parse(program.header);
     program.name = json["name"].text("main");
     program.fingerprint = json["fingerprint"].text("");
@@ -139,7 +140,6 @@ std::shared_ptr<const Program> Program::make(std::string header, std::string pay
         if (value.is_number()) program.cost.add(name, value.number());
     }
     program.peak_bytes = json["peak_bytes"].integer(0);
-    program.optimized = json["optimized"].text("");
     return made;
 }
 

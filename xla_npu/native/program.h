@@ -39,9 +39,14 @@ struct Step {
     std::vector<std::pair<size_t, size_t>> carried;
 };
 
+// What the compiler was given.
+struct Source {
+    std::string format, code, options;
+};
+
 struct Program {
     // Takes the compiler's answer apart. Throws INTERNAL where it contradicts itself.
-    static std::shared_ptr<const Program> make(std::string header, std::string payload);
+    static std::shared_ptr<const Program> make(std::string header, std::string payload, Source source);
 
     std::string name, fingerprint;
     int replicas = 1, partitions = 1;
@@ -56,7 +61,8 @@ struct Program {
     bool interactive = false;              // the host takes part while it runs
     Attributes cost;
     int64_t peak_bytes = 0;
-    std::string header, payload, optimized;
+    std::string header, payload;
+    Source source;
 };
 
 }  // namespace npu

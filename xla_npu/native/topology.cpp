@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "api.h"
+#include "cann.h"
 #include "device.h"
 #include "executable.h"
 
@@ -28,8 +29,16 @@ std::string text_of(const PJRT_TopologyDescription& topology) {
 
 namespace api {
 
+// Without a name: this machine's.
 void TopologyDescription_Create(PJRT_TopologyDescription_Create_Args& args) {
-    args.topology = parse({args.topology_name, args.topology_name_size}).release();
+    if (args.topology_name_size) {
+        args.topology = parse({args.topology_name, args.topology_name_size}).release();
+        return;
+    }
+    load_cann();
+    uint32_t devices = 0;
+    NPU_CALL(aclrtGetDeviceCount, &devices);
+    args.topology = make_topology(cann().aclrtGetSocName(), static_cast<int>(devices)).release();
 }
 void TopologyDescription_Destroy(PJRT_TopologyDescription_Destroy_Args& args) {
     if (args.topology && !args.topology->client) delete args.topology;  // a client's lives with the client

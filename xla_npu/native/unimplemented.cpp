@@ -13,7 +13,6 @@ NPU_UNIMPLEMENTED(CopyToDeviceStream_GranuleSize)
 NPU_UNIMPLEMENTED(CopyToDeviceStream_CurrentBytes)
 NPU_UNIMPLEMENTED(TopologyDescription_MakeCanonicalShapeForMemorySpace)
 NPU_UNIMPLEMENTED(Device_PoisonExecution)
-NPU_UNIMPLEMENTED(Executable_GetCompileOptions)
 #undef NPU_UNIMPLEMENTED
 
 }  // namespace npu::api

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <vector>
@@ -57,6 +58,22 @@ PJRT_Error_Code code_named(const std::string& name) {
     return found == codes.end() ? PJRT_INTERNAL : found->second;
 }
 }  // namespace
+
+namespace {
+std::mutex interpreter_mutex;
+std::string named_interpreter = "python3";
+}  // namespace
+
+std::string interpreter() {
+    if (const char* python = std::getenv("XLA_NPU_PYTHON")) return python;
+    std::lock_guard<std::mutex> lock(interpreter_mutex);
+    return named_interpreter;
+}
+
+void set_interpreter(std::string python) {
+    std::lock_guard<std::mutex> lock(interpreter_mutex);
+    named_interpreter = std::move(python);
+}
 
 Worker::Worker(std::string python, std::string precision) : python_(std::move(python)), precision_(std::move(precision)) {}
 Worker::~Worker() { stop(); }
@@ -141,15 +158,14 @@ Worker& Workers::worker(const std::string& precision) {
     return *found;
 }
 
-Answer Workers::compile(std::string_view format, std::string_view code, std::string_view options, const std::string& soc,
-                        int devices) {
-    const std::string header = "{\"op\": \"compile\", \"format\": " + json_quote(format) + ", \"code_size\": " +
-                               std::to_string(code.size()) + ", \"options_size\": " + std::to_string(options.size()) +
-                               ", \"soc\": " + json_quote(soc) + ", \"device_count\": " + std::to_string(devices) +
-                               ", \"default_memory\": \"device\"}";
+Answer Workers::ask(const char* what, const Source& source, const std::string& soc, int devices) {
+    const std::string header = "{\"op\": " + json_quote(what) + ", \"format\": " + json_quote(source.format) +
+                               ", \"code_size\": " + std::to_string(source.code.size()) + ", \"options_size\": " +
+                               std::to_string(source.options.size()) + ", \"soc\": " + json_quote(soc) +
+                               ", \"device_count\": " + std::to_string(devices) + ", \"default_memory\": \"device\"}";
     std::string precision;  // the compiler asks for another process where GE must be set up differently
     for (;;) {
-        Answer answer = worker(precision).ask(header, code, options);
+        Answer answer = worker(precision).ask(header, source.code, source.options);
         if (answer.header["ok"].truth(false)) return answer;
         const std::string retry = answer.header["retry_precision"].text("");
         if (retry.empty() || retry == precision) {

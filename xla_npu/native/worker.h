@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "json.h"
+#include "program.h"
 
 namespace npu {
 
@@ -38,12 +38,16 @@ private:
     int process_ = -1;
 };
 
+// The Python that runs the compiler: XLA_NPU_PYTHON, else what the package named, else python3.
+std::string interpreter();
+void set_interpreter(std::string python);
+
 class Workers {
 public:
     explicit Workers(std::string python) : python_(std::move(python)) {}
-    // Compiles a program. Throws the compiler's error.
-    Answer compile(std::string_view format, std::string_view code, std::string_view options, const std::string& soc,
-                   int devices);
+    // What the compiler does with a program: `compile` it, or show it as it was just before (`optimized`). Throws the
+    // compiler's error.
+    Answer ask(const char* what, const Source& source, const std::string& soc, int devices);
 
 private:
     Worker& worker(const std::string& precision);
