@@ -7,8 +7,8 @@ from torchtitan_sync import bodies, signatures
 from torchtitan_sync.binding import shown
 from torchtitan_sync.evaluate import CallRef, Place, Record, Ref
 from torchtitan_sync.findings import Findings
-from torchtitan_sync.model import Rename
-from torchtitan_sync.moves import Mover
+from torchtitan_sync.model import Grade, Item, Rename, Use
+from torchtitan_sync.moves import FOLLOWED, Mover
 from torchtitan_sync.program import Found, Missing, Outside
 from torchtitan_sync.tables import Param, Symbol
 from torchtitan_sync.values import Class, Group, Instance, Value
@@ -16,12 +16,14 @@ from torchtitan_sync.values import Class, Group, Instance, Value
 
 def references(findings: Findings, mover: Mover, old: Iterable[Ref], new: Iterable[Ref], upstream: str) -> int:
     """Adds what broke; returns how many of the old references did not resolve in the first place."""
+    old = list(old)
     after = {_key(ref.place, ref.kind, ref.name): ref for ref in new}
+    imported = _broken_imports(old, after)
     cascades: dict[str, list[Place]] = {}
     unresolved = 0
     for ref in old:
         if not isinstance(ref.result, Found):
-            unresolved += isinstance(ref.result, Missing)
+            unresolved += isinstance(ref.result, Missing) and ref.owner.partition(".")[0] == upstream
             continue
         before = ref.result
         if before.module.partition(".")[0] != upstream:
@@ -30,13 +32,31 @@ def references(findings: Findings, mover: Mover, old: Iterable[Ref], new: Iterab
         if now is None or now.result is None or (isinstance(now.result, Missing) and now.result.behind):
             cascades.setdefault(before.path, []).append(ref.place)
             continue
-        if _through_plugin(findings, ref, upstream):
+        if _through_plugin(findings, ref, upstream) or _base_gone(findings, ref, upstream):
             if isinstance(now.result, Missing) or (isinstance(now.result, Found) and now.result.moved_from):
                 cascades.setdefault(before.path, []).append(ref.place)
+            continue
+        if not before.name and ref.kind == "attribute" and _spelled_out(before.module, ref.place.file, imported):
+            cascades.setdefault(before.path, []).append(ref.place)
             continue
         _reference(findings, mover, ref, before, now)
     _fold(findings, cascades)
     return unresolved
+
+
+def _broken_imports(old: list[Ref], after: dict[tuple[Any, ...], Ref]) -> set[tuple[str, str]]:
+    """Files and the modules that they import under their full name and that are not there any more."""
+    found = set()
+    for ref in old:
+        now = after.get(_key(ref.place, ref.kind, ref.name)) if ref.kind == "module" else None
+        if now is not None and (isinstance(now.result, Missing) or getattr(now.result, "moved_from", "")):
+            found.add((ref.place.file, ref.name))
+    return found
+
+
+def _spelled_out(module: str, file: str, imported: set[tuple[str, str]]) -> bool:
+    """Whether `a.b` is only the way to `a.b.c`, whose import is the place to mend."""
+    return any(name == module or name.startswith(f"{module}.") for where, name in imported if where == file)
 
 
 def _key(place: Place, kind: str, name: str) -> tuple[Any, ...]:
@@ -46,6 +66,17 @@ def _key(place: Place, kind: str, name: str) -> tuple[Any, ...]:
 def _through_plugin(findings: Findings, ref: Ref, upstream: str) -> bool:
     """Reached through one of the plugin's own modules, whose import is the place to mend."""
     return ref.owner.partition(".")[0] != upstream and ref.owner in findings.old.files
+
+
+def _base_gone(findings: Findings, ref: Ref, upstream: str) -> bool:
+    """Reached through a class of the plugin whose base is gone: that is the place to mend."""
+    if ref.owner.partition(".")[0] == upstream:
+        return False
+    found = findings.new.resolve(ref.owner)
+    if not isinstance(found, Found) or not found.name or found.module not in findings.sources.modules:
+        return False
+    bases = findings.new.mro(Class(found.module, found.name))[1]
+    return any(base.partition(".")[0] == upstream for base in bases)
 
 
 def _reference(findings: Findings, mover: Mover, ref: Ref, before: Found, now: Ref) -> None:
@@ -67,11 +98,17 @@ def _broken(findings: Findings, mover: Mover, ref: Ref, before: Found, now: Ref)
         asked = ref.name
     move = mover.find(asked) or mover.find(before.path)
     moved = isinstance(now.result, Found)
+    if move is not None and move.how == FOLLOWED and before.owner is not None and ref.kind != "option":
+        # Its class moved: a string names both at once, anything else was reached through the class.
+        if ref.kind == "string":
+            _class_in_string(findings, mover, ref, before.owner)
+        return
     kind = _kind(findings, before, moved=moved)
     if ref.kind == "key":
         kind, moved = "key-removed", False
     symbol = f"{before.path}.{ref.name}" if ref.kind == "key" else before.path
-    if isinstance(now.result, Missing) and now.result.dynamic and not _was_dynamic(findings, ref):
+    stored = before.symbol is not None and before.symbol.kind == "value"
+    if stored and isinstance(now.result, Missing) and now.result.dynamic and not _was_dynamic(findings, ref):
         findings.add("meaning", symbol, f"`{ref.name}` may be set under a computed name now", ref.place)
         return
     if ref.guarded:
@@ -91,10 +128,27 @@ def _broken(findings: Findings, mover: Mover, ref: Ref, before: Found, now: Ref)
         ref.place,
         moved_to=target if moved else "",
         confidence=move.confidence if moved and move is not None else 0.9,
-        rename=_rename(before, ref, target) if moved else None,
+        rename=_rename(findings, before, target) if moved else None,
         suggestion=_suggestion(before, target, ref),
         note=f"found by: {move.how}" if moved and move is not None else "",
         follows=_follows(mover, ref, now),
+    )
+
+
+def _class_in_string(findings: Findings, mover: Mover, ref: Ref, owner: Class) -> None:
+    move = mover.find(owner.path)
+    if move is None:
+        return
+    findings.add(
+        "symbol-moved",
+        owner.path,
+        f"`{owner.name}` is now `{move.new}`",
+        ref.place,
+        moved_to=move.new,
+        confidence=move.confidence,
+        rename=Rename("symbol", owner.path, move.new),
+        suggestion=f"name {move.new}.{ref.name}",
+        note=f"found by: {move.how}",
     )
 
 
@@ -149,11 +203,11 @@ def _suggestion(before: Found, target: str, ref: Ref) -> str:
     return f"use {target}"
 
 
-def _rename(before: Found, ref: Ref, target: str) -> Rename:
+def _rename(findings: Findings, before: Found, target: str) -> Rename:
     if not before.name:
         what = "module"
     elif before.owner is not None:
-        what = "attribute"
+        what = "field" if is_field(findings, before) else "attribute"
     else:
         what = "symbol"
     return Rename(what, before.path, target)
@@ -191,9 +245,7 @@ def _other_meaning(findings: Findings, ref: Ref, before: Found, after: Found) ->
 def cascades(findings: Findings, old: Record, overridden: dict[str, list[Place]]) -> None:
     """Uses that stand behind a broken class or function: they need no edit of their own, and are not counted."""
     broken = {
-        item.upstream_symbol: item
-        for item in findings.items.values()
-        if item.kind in ("symbol-moved", "symbol-removed", "module-moved", "module-removed")
+        item.upstream_symbol: item for item in findings.items.values() if item.kind.endswith(("-moved", "-removed"))
     }
 
     def fold(path: str, place: Place) -> None:
@@ -236,13 +288,23 @@ def _fold(findings: Findings, cascades: dict[str, list[Place]]) -> None:
         owner = path
         while owner and owner not in by_symbol:
             owner = owner.rpartition(".")[0]
-        item = by_symbol.get(owner)
-        if item is None:
-            continue
+        below = next((symbol for symbol in by_symbol if symbol.startswith(f"{path}.")), "")
+        item = by_symbol.get(owner) or by_symbol.get(below)
         for place in places:
             use = findings.use(place)
-            if use not in item.downstream and use not in item.cascade:
-                item.cascade.append(use)
+            root = item or _before(findings, use)
+            if root is not None and use not in root.downstream and use not in root.cascade:
+                root.cascade.append(use)
+
+
+def _before(findings: Findings, use: Use) -> Item | None:
+    """The break that stands nearest before a place: what the place depends on was most likely taken from there."""
+    nearest: tuple[int, Item] | None = None
+    for item in findings.items.values():
+        for other in item.downstream if item.grade == Grade.P0 else ():
+            if other.file == use.file and other.line <= use.line and (nearest is None or other.line >= nearest[0]):
+                nearest = other.line, item
+    return nearest[1] if nearest is not None else None
 
 
 # Calls
@@ -260,10 +322,37 @@ def calls(findings: Findings, mover: Mover, old: Record, new: Record, upstream: 
             continue
         gone = not isinstance(findings.new.resolve_plainly(call.path), Found)
         follows = call.path if call.path != now.path and gone else ""
-        _call(findings, call, now, follows)
+        _call(findings, mover, call, now, follows)
 
 
-def _call(findings: Findings, call: CallRef, now: CallRef, follows: str) -> None:
+def _is_class(home: Found) -> bool:
+    return home.symbol is not None and home.symbol.kind == "class"
+
+
+def _field_keyword(
+    findings: Findings, mover: Mover, call: CallRef, now: CallRef, name: str, common: dict[str, Any]
+) -> None:
+    """A keyword of a dataclass's constructor is a field."""
+    assert call.signature is not None
+    field = findings.old.attribute(Class(call.signature.home.module, call.signature.home.name), name, follow=False)
+    symbol = field.path if isinstance(field, Found) else f"{call.path}.{name}"
+    move = mover.find(symbol)
+    # Only a new name in the same class can be passed in the same place.
+    here = move is not None and move.new.rpartition(".")[0] == now.path
+    findings.add(
+        "field-moved" if move is not None else "field-removed",
+        symbol,
+        f"`{name}` is now `{move.new}`" if move is not None else f"`{name}` is gone",
+        call.words.get(name, call.place),
+        moved_to=move.new if move is not None else "",
+        confidence=move.confidence if move is not None else 1.0,
+        rename=Rename("field", symbol, move.new) if move is not None and here else None,
+        suggestion=f"set {move.new}" if move is not None else f"do not pass `{name}`",
+        **common,
+    )
+
+
+def _call(findings: Findings, mover: Mover, call: CallRef, now: CallRef, follows: str) -> None:
     assert call.signature and now.signature and call.binding and now.binding
     new_problems = now.binding.problems() - call.binding.problems()
     before, after = call.signature.params, now.signature.params
@@ -272,11 +361,13 @@ def _call(findings: Findings, call: CallRef, now: CallRef, follows: str) -> None
     common: dict[str, Any] = {"detail": detail, "follows": follows}
     for what, name in sorted(new_problems):
         if what == "unexpected":
+            if _is_class(now.signature.home) and _is_class(call.signature.home):
+                _field_keyword(findings, mover, call, now, name, common)
+                continue
             renamed = renamed_param(name, before, after)
             target = f"{now.path}.{renamed[0]}" if renamed else ""
-            kind = "parameter-renamed" if renamed else "parameter-removed"
             findings.add(
-                kind,
+                "parameter-renamed" if renamed else "parameter-removed",
                 f"{path}.{name}",
                 f"`{name}` is now `{renamed[0]}`" if renamed else f"takes no `{name}` any more",
                 call.words.get(name, place),

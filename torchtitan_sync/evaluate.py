@@ -968,8 +968,9 @@ class Evaluator:
 
     def _append(self, ref: Ref) -> None:
         assert self.record is not None
-        target = ref.result.path if isinstance(ref.result, Found | Missing) else ""
-        if self._upstream(target) or self._upstream(ref.owner):
+        # What is missing from a class of the plugin may have come from upstream: the comparison knows.
+        target = ref.result.path if isinstance(ref.result, Found) else ""
+        if self._upstream(target) or self._upstream(ref.owner) or isinstance(ref.result, Missing):
             self.record.refs.append(ref)
 
     def _place(self, node: Any) -> Place:

@@ -19,6 +19,7 @@ from torchtitan_sync.values import Class, Instance, Value
 _ALIKE = 0.55
 """Likeness from which code under another name is taken for the same."""
 
+FOLLOWED = "followed its class"
 _COMMONPLACE = 12
 """A line that more definitions have says nothing about where a body went."""
 
@@ -114,6 +115,8 @@ class Mover:
         if not isinstance(found, Found) or found.module.partition(".")[0] != self._upstream:
             return None
         home = found.path
+        if found.owner is not None:
+            return self._member(found, self._accessed(path, found))
         if home != path:
             if home in self._declared:
                 return Move(self._declared[home], 1.0, "declared")
@@ -122,9 +125,15 @@ class Mover:
             return self.find(home)
         if not found.name:
             return self._module(found.module)
-        if found.owner is not None or "." in found.name:
-            return self._member(found)
         return self._top(found)
+
+    def _accessed(self, path: str, found: Found) -> Class:
+        """The upstream class through which a member was asked for; its own where that is the plugin's."""
+        assert found.owner is not None
+        through = self.old.resolve(path.rpartition(".")[0])
+        if isinstance(through, Found) and through.module.partition(".")[0] == self._upstream and through.name:
+            return Class(through.module, through.name)
+        return found.owner
 
     # Modules
 
@@ -306,15 +315,14 @@ class Mover:
 
     # Members of classes
 
-    def _member(self, found: Found) -> Move | None:
+    def _member(self, found: Found, owner: Class) -> Move | None:
         assert found.symbol is not None
-        owner_name, _, name = found.name.rpartition(".")
-        owner = Class(found.module, owner_name)
+        name = found.name.rpartition(".")[2]
         target = self._class_now(owner)
         if target is not None:
             there = self.new.attribute(target, name, follow=False)
-            if isinstance(there, Found) and f"{target.path}.{name}" != found.path:
-                return Move(f"{target.path}.{name}", 0.95, "followed its class")
+            if isinstance(there, Found) and target != owner:
+                return Move(f"{target.path}.{name}", 0.95, FOLLOWED)
             renamed = self._renamed_member(found, owner, target)
             if renamed is not None:
                 return renamed

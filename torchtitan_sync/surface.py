@@ -141,9 +141,14 @@ def options(sources: Sources, program: Program, root: Class | None) -> list[Ref]
             found += _toml(path, text, program, root)
         for number, line in enumerate(text.splitlines(), 1):
             for match in _FLAG.finditer(line):
-                place = Place(path, number, match.start(1), match.end(1))
+                place = Place(path, number, _leaf(line, match.start(1), match[1]), len(line[: match.end(1)].encode()))
                 found.append(_option(program, root, match[1].replace("-", "_"), place))
     return found
+
+
+def _leaf(line: str, start: int, dotted: str) -> int:
+    """Where the last part of a dotted name begins, in bytes as in syntax trees."""
+    return len(line[: start + len(dotted) - len(dotted.rpartition(".")[2])].encode())
 
 
 def _toml(path: str, text: str, program: Program, root: Class) -> Iterator[Ref]:
@@ -160,7 +165,11 @@ def _toml(path: str, text: str, program: Program, root: Class) -> Iterator[Ref]:
         name = (header or key) and ((f"{section}.{key[1]}" if section else key[1]) if key and not header else section)
         match = header or key
         if name and match:
-            yield _option(program, root, name.replace("-", "_"), Place(path, number, match.start(1), match.end(1)))
+            yield _option(program, root, name.replace("-", "_"), _toml_place(path, number, line, match))
+
+
+def _toml_place(path: str, number: int, line: str, match: re.Match[str]) -> Place:
+    return Place(path, number, _leaf(line, match.start(1), match[1]), len(line[: match.end(1)].encode()))
 
 
 def _option(program: Program, root: Class, dotted: str, place: Place) -> Ref:
