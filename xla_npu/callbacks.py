@@ -143,7 +143,7 @@ def emit_callback(
     made = _Callback(canonical, operand_avals, result_avals)
     _live[made.number] = made
     ctx.module_context.add_host_callback(made)
-    result_types = [kind for aval in result_avals for kind in mlir.flatten_ir_types([mlir.aval_to_ir_type(aval)])]
+    result_types = [mlir.aval_to_ir_type(ctx.module_context, aval) for aval in result_avals]
     if token is not None:
         operands = [token, *operands]
         result_types = [hlo.TokenType.get(), *result_types]
@@ -151,14 +151,17 @@ def emit_callback(
             # One annotation for every result, the token's first.
             first = sharding.shardings[0]
             sharding = SdyArrayList(
-                (SdyArray(mesh_shape=(), dim_shardings=(), logical_device_ids=first.logical_device_ids), *sharding.shardings)
+                (
+                    SdyArray(mesh_shape=(), dim_shardings=(), logical_device_ids=first.logical_device_ids),
+                    *sharding.shardings,
+                )
             )
     number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), made.number)
     call = mlir.custom_call(
         TARGET,
         result_types=result_types,
         operands=operands,
-        backend_config={"id": number},
+        extra_attributes={"backend_config": ir.DictAttr.get({"id": number})},
         has_side_effect=has_side_effect,
         api_version=4,
     )
