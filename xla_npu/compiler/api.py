@@ -97,19 +97,20 @@ def _compile(module: ir.Module, options: Options, settings: Settings, record: du
     schedule = Schedule(program, options.replicas, options.partitions)
     arguments, results, steps = schedule.run(_identifier(name))
     record.lap("lower")
+    values = [buffer.describe() for buffer in schedule.buffers]
+    sharding_in, sharding_out = ([s.op_sharding().hex() if s else REPLICATED for s in one] for one in spread)
+    inputs, outputs = _ends(values, arguments, sharding_in), _ends(values, results, sharding_out)
     # Only a program of one model can let an output take an input's memory: steps before the last may still read it.
-    aliases = _aliases(program.functions["main"]) if len(steps) == 1 else []
+    aliases = _aliases(program.functions["main"], inputs, outputs) if len(steps) == 1 else []
     models = []
     for number, model in enumerate(schedule.models):
         record.graph(model.graph, number)
         models.append(settings.graph_engine().compile(model.graph, aliases))
     record.lap("graph engine")
-    values = [buffer.describe() for buffer in schedule.buffers]
-    sharding_in, sharding_out = ([s.op_sharding().hex() if s else REPLICATED for s in one] for one in spread)
     return Executable(
         name=name,
-        inputs=_ends(values, arguments, sharding_in),
-        outputs=_ends(values, results, sharding_out),
+        inputs=inputs,
+        outputs=outputs,
         values=values,
         steps=steps,
         num_replicas=options.replicas,
@@ -141,13 +142,28 @@ def _identifier(name: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in name)[:100]
 
 
-def _aliases(main: Any) -> list[tuple[int, int]]:
-    """(input, output) pairs of donated arguments, from the `tf.aliasing_output` attribute JAX sets."""
-    pairs = []
-    attributes = main.attributes
-    if "arg_attrs" in attributes:
-        for index, argument in enumerate(ir.ArrayAttr(attributes["arg_attrs"])):
-            entries = ir.DictAttr(argument)
-            if "tf.aliasing_output" in entries:
-                pairs.append((index, int(ir.IntegerAttr(entries["tf.aliasing_output"]).value)))
+def _aliases(main: Any, inputs: list[dict[str, Any]], outputs: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """(input, output) pairs that share memory, from JAX's attributes of donated arguments.
+
+    `tf.aliasing_output` names the output; `jax.buffer_donor` leaves the choice: the first free one of the same kind.
+    """
+    if "arg_attrs" not in main.attributes:
+        return []
+    pairs, donors = [], []
+    for index, argument in enumerate(ir.ArrayAttr(main.attributes["arg_attrs"])):
+        entries = ir.DictAttr(argument)
+        if "tf.aliasing_output" in entries:
+            pairs.append((index, int(ir.IntegerAttr(entries["tf.aliasing_output"]).value)))
+        elif "jax.buffer_donor" in entries:
+            donors.append(index)
+    taken = {output for _, output in pairs}
+    for index in donors:
+        same = [
+            i
+            for i, output in enumerate(outputs)
+            if i not in taken and all(output[k] == inputs[index][k] for k in ("dtype", "dims"))
+        ]
+        if same:
+            taken.add(same[0])
+            pairs.append((index, same[0]))
     return pairs
