@@ -100,7 +100,12 @@ def acl() -> Any:
     library = ctypes.PyDLL(str(Path(os.environ["ASCEND_HOME_PATH"]) / "lib64" / "libascendcl.so"))
     for name in ("aclmdlCreateDataset", "aclCreateDataBuffer", "aclmdlCreateDesc", "aclGetDataBufferAddr"):
         getattr(library, name).restype = ctypes.c_void_p
-    for name in ("aclmdlGetNumInputs", "aclmdlGetNumOutputs", "aclmdlGetInputSizeByIndex", "aclmdlGetOutputSizeByIndex"):
+    for name in (
+        "aclmdlGetNumInputs",
+        "aclmdlGetNumOutputs",
+        "aclmdlGetInputSizeByIndex",
+        "aclmdlGetOutputSizeByIndex",
+    ):
         getattr(library, name).restype = ctypes.c_size_t
         getattr(library, name).argtypes = [ctypes.c_void_p, ctypes.c_size_t][: 1 if "Num" in name else 2]
     library.aclGetRecentErrMsg.restype = ctypes.c_char_p
@@ -154,17 +159,37 @@ class Model:
         for place, array in zip(places, arrays, strict=True):
             data = np.ascontiguousarray(array)
             if data.nbytes:
-                check(acl().aclrtMemcpy(place, ctypes.c_size_t(data.nbytes), data.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(data.nbytes), 1))
+                check(
+                    acl().aclrtMemcpy(
+                        place,
+                        ctypes.c_size_t(data.nbytes),
+                        data.ctypes.data_as(ctypes.c_void_p),
+                        ctypes.c_size_t(data.nbytes),
+                        1,
+                    )
+                )
         results = []
         for i, (dtype, dims) in enumerate(self.outputs):
             size = int(acl().aclmdlGetOutputSizeByIndex(self.desc, i))
             results.append(places[donated[i]] if donated and i in donated else self._device(size))
-        check(acl().aclmdlExecuteAsync(self.id, self._dataset(places, arrays, buffers), self._dataset(results, None, buffers), None))
+        check(
+            acl().aclmdlExecuteAsync(
+                self.id, self._dataset(places, arrays, buffers), self._dataset(results, None, buffers), None
+            )
+        )
         found = []
         for place, (dtype, dims) in zip(results, self.outputs, strict=True):
             array = np.empty(dims, NUMPY.get(dtype, np.dtype(np.uint16)))
             if array.nbytes:
-                check(acl().aclrtMemcpy(array.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(array.nbytes), place, ctypes.c_size_t(array.nbytes), 2))
+                check(
+                    acl().aclrtMemcpy(
+                        array.ctypes.data_as(ctypes.c_void_p),
+                        ctypes.c_size_t(array.nbytes),
+                        place,
+                        ctypes.c_size_t(array.nbytes),
+                        2,
+                    )
+                )
             found.append(array)
         for place in {place.value: place for place in places + results}.values():
             if place.value:

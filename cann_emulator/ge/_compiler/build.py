@@ -60,7 +60,9 @@ class Builder:
         if outputs is None:
             outputs = [values[source] for source in graph._outputs]
         if sorted(inputs) != list(range(len(inputs))):
-            raise GraphFault("E10501", f"Graph [{graph.name}]: Data nodes have indices {sorted(inputs)}; 0, 1, ... are wanted.")
+            raise GraphFault(
+                "E10501", f"Graph [{graph.name}]: Data nodes have indices {sorted(inputs)}; 0, 1, ... are wanted."
+            )
         ordered = [inputs[i] for i in range(len(inputs))]
         return Block(
             graph.name,
@@ -74,9 +76,7 @@ class Builder:
     def operation(self, graph: Graph, node: Node, values: dict[tuple[Node, int], Value]) -> Operation:
         """One node."""
         definition = prototype(node.type)
-        operation = Operation(
-            node.type, node.name, _bind(node, definition, values), {}, _attributes(node, definition)
-        )
+        operation = Operation(node.type, node.name, _bind(node, definition, values), {}, _attributes(node, definition))
         operation.blocks = [self.block(_subgraph(graph, node, name)) for name in node._subgraphs]
         if operation.blocks:
             facts = _control_flow(operation)
@@ -199,7 +199,9 @@ def _bind(
     at = 0
     extra = max(0, len(given) - fixed)
     if dynamic > 1:
-        raise GraphFault("E10501", f"Node [{node.name}]: {node.type} has several dynamic inputs, which is not supported.")
+        raise GraphFault(
+            "E10501", f"Node [{node.name}]: {node.type} has several dynamic inputs, which is not supported."
+        )
     for port in definition.inputs:
         if port.kind == "dynamic":
             part = given[at : at + extra]

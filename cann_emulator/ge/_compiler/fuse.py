@@ -143,7 +143,8 @@ def fuse(block: Block, together: bool = True) -> None:
                 (
                     group
                     for group in open_groups
-                    if group.dims == dims and (group.read & {id(value.root) for value in op.reads()} or op.writes()[0].count <= 4096)
+                    if group.dims == dims
+                    and (group.read & {id(value.root) for value in op.reads()} or op.writes()[0].count <= 4096)
                 ),
                 None,
             )

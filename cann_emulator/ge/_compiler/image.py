@@ -80,7 +80,12 @@ class _Writer:
 
     def operation(self, op: Operation) -> dict[str, Any]:
         """One operation."""
-        entry: dict[str, Any] = {"type": op.type, "name": op.name, "in": self.ports(op.inputs), "out": self.ports(op.outputs)}
+        entry: dict[str, Any] = {
+            "type": op.type,
+            "name": op.name,
+            "in": self.ports(op.inputs),
+            "out": self.ports(op.outputs),
+        }
         if op.attrs:
             entry["attrs"] = {name: _plain(value) for name, value in op.attrs.items()}
         if op.blocks:

@@ -85,7 +85,9 @@ def check(options: dict[str, str], known: dict[str, tuple[str, ...] | None]) -> 
             raise GraphFault("E10001", f"Option [{name}] is not supported.{hint}")
         allowed = known[name]
         if allowed is not None and value not in allowed:
-            raise GraphFault("E10001", f"Value [{value}] of option [{name}] is invalid. It may be {', '.join(allowed)}.")
+            raise GraphFault(
+                "E10001", f"Value [{value}] of option [{name}] is invalid. It may be {', '.join(allowed)}."
+            )
         if name in _REFUSED and value not in ("", "0"):
             raise GraphFault("E10001", f"Option [{name}]: the CANN emulator has no {_REFUSED[name]}.")
     if "ge.exec.precision_mode" in options and "ge.exec.precision_mode_v2" in options:

@@ -21,7 +21,7 @@ _IN_PLACE: dict[str, tuple[str, ...]] = {
     "ScatterNdAdd": ("var",), "ScatterNdSub": ("var",), "ScatterNdMax": ("var",), "ScatterNdMin": ("var",),
     "ScatterElements": ("data",), "ScatterElementsV2": ("var",), "ScatterUpdate": ("var",), "ScatterAdd": ("var",),
     "ScatterMax": ("var",), "ScatterMin": ("var",), "ScatterSub": ("var",), "ScatterMul": ("var",), "ScatterDiv": ("var",),
-    "InplaceUpdate": ("x",), "InplaceAdd": ("x",), "StridedSliceAssign": ("var",), "StridedSliceAssignD": ("var",),
+    "StridedSliceAssign": ("var",), "StridedSliceAssignD": ("var",),
     "Exp": ("x",), "Log": ("x",), "Tanh": ("x",), "Erf": ("x",), "Sigmoid": ("x",), "Sin": ("x",), "Cos": ("x",),
 }  # fmt: skip
 

@@ -48,7 +48,12 @@ BYTES = {
 }  # fmt: skip
 # What only Ascend 950 has.
 _ONLY_950 = frozenset({"f8e5m2", "f8e4m3", "f8e8m0", "hif8", "f4e2m1", "f4e1m2"})
-_FAMILIES = {"Ascend910B": "ascend910b", "Ascend910_93": "ascend910_93", "Ascend950": "ascend950", "Ascend310P": "ascend310p"}
+_FAMILIES = {
+    "Ascend910B": "ascend910b",
+    "Ascend910_93": "ascend910_93",
+    "Ascend950": "ascend950",
+    "Ascend310P": "ascend310p",
+}
 
 
 def family(soc: str) -> str:
@@ -115,7 +120,11 @@ class Prototype:
                 f"No supported Ops kernel and engine are found for [{name}], optype [{self.type}] on {soc}: its dtypes are "
                 f"{_text(used[: len(self.inputs)])} -> {_text(used[len(self.inputs) :])}; kernels exist for inputs "
                 f"{'; '.join(sorted(_text(row) for row in rows))} "
-                + ("(documented)." if documented else "(assumed: this SoC's kernels are not public; Ascend950's table)."),
+                + (
+                    "(documented)."
+                    if documented
+                    else "(assumed: this SoC's kernels are not public; Ascend950's table)."
+                ),
             )
         self.allowed[key] = True
 
@@ -130,7 +139,9 @@ def _matches(row: tuple[str, ...], used: tuple[str | None, ...]) -> bool:
 
 def _tables(entry: dict[str, Any]) -> list[frozenset[tuple[str, ...]]]:
     return [
-        frozenset(zip(*(column.split() for column in entry[kind]), strict=True)) for kind in ("core", "cpu") if kind in entry
+        frozenset(zip(*(column.split() for column in entry[kind]), strict=True))
+        for kind in ("core", "cpu")
+        if kind in entry
     ]
 
 

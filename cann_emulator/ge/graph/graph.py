@@ -116,10 +116,7 @@ class Graph:
             RuntimeError: there is no such edge.
         """
         _check_edge(src_node, src_port_index, dst_node, dst_port_index)
-        if (
-            dst_port_index >= len(dst_node._inputs)
-            or dst_node._inputs[dst_port_index] != (src_node, src_port_index)
-        ):
+        if dst_port_index >= len(dst_node._inputs) or dst_node._inputs[dst_port_index] != (src_node, src_port_index):
             raise RuntimeError(f"Failed to remove edge from Node {src_node.name} to Node {dst_node.name}")
         dst_node._inputs[dst_port_index] = None
 

@@ -50,6 +50,7 @@ class DataType(IntEnum):
     DT_HIFLOAT4 = 42
     DT_MAX = 43
 
+
 class Format(IntEnum):
     """What the dimensions of a tensor mean, or how it is laid out."""
 
@@ -108,11 +109,13 @@ class Format(IntEnum):
     FORMAT_END = 52
     FORMAT_MAX = 53
 
+
 class Placement(IntEnum):
     """Where a tensor's data lies."""
 
     PLACEMENT_HOST = 0
     PLACEMENT_DEVICE = 1
+
 
 class AttrValueType(IntEnum):
     """Kinds of attribute value."""

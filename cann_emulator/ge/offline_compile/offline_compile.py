@@ -76,7 +76,9 @@ def build_initialize(global_options: dict[str, str] | None = None) -> None:
         known_options.check(options, known_options.GLOBAL)
         soc = options.get("ge.socVersion", "")
         if soc and not soc.startswith("Ascend"):
-            raise GraphFault("E10001", f"Value [{soc}] of option [ge.socVersion] is invalid. It is a name such as Ascend910B1.")
+            raise GraphFault(
+                "E10001", f"Value [{soc}] of option [ge.socVersion] is invalid. It is a name such as Ascend910B1."
+            )
     except GraphFault as fault:
         raise ge_error("BuildInitialize", fault) from None
     _state["options"] = options

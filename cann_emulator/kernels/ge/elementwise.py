@@ -47,7 +47,9 @@ def _log(x: torch.Tensor, y: torch.Tensor, base: float, scale: float, shift: flo
 @kernel("Round")
 def round_(n: Node) -> None:
     """Rounds to decimals, halves to even."""
-    n.call("round.decimals_out", n.x, decimals=n.attr("decimals", 0), out=n.y) if n.x.is_floating_point() else n.copy(n.y, n.x)
+    n.call("round.decimals_out", n.x, decimals=n.attr("decimals", 0), out=n.y) if n.x.is_floating_point() else n.copy(
+        n.y, n.x
+    )
 
 
 @kernel("Conj")
@@ -80,3 +82,38 @@ def complex_(n: Node) -> None:
 def modulus(n: Node) -> None:
     """Modulus or argument of complex numbers."""
     n.call("abs.out" if n.type == "ComplexAbs" else "angle.out", next(iter(n.inputs.values())), out=n.out)
+
+
+@kernel("AddN", "AccumulateNV2")
+def add_n(n: Node) -> None:
+    """The sum of tensors."""
+    n.run(_add_n, n.x, n.y)
+
+
+def _add_n(x: list[torch.Tensor], y: torch.Tensor) -> None:
+    total = x[0].float() if y.element_size() < 4 and y.is_floating_point() else x[0].clone()
+    for value in x[1:]:
+        total += value
+    y.copy_(total)
+
+
+@kernel("Fills")
+def fills(n: Node) -> None:
+    """A tensor of one value."""
+    n.call("fill_.Scalar", bits(n.y), n.value if n.y.is_floating_point() else int(n.value))
+
+
+def _plain(function):
+    """A kernel that computes its output as a function of its inputs, in Python."""
+
+    def add(n: Node) -> None:
+        n.run(lambda y, *x: y.copy_(function(*x)), n.out, *n.inputs.values())
+
+    return add
+
+
+kernel("SquaredDifference")(_plain(lambda a, b: (a - b) * (a - b)))
+kernel("DivNoNan")(_plain(lambda a, b: torch.where(b == 0, 0, a / torch.where(b == 0, 1, b))))
+kernel("MulNoNan")(_plain(lambda a, b: torch.where(b == 0, 0, a * b)))
+kernel("Xdivy")(_plain(lambda a, b: torch.where(a == 0, 0, a / b)))
+kernel("L2Loss")(_plain(lambda x: x.double().square().sum() / 2))

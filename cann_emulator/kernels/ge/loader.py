@@ -32,7 +32,11 @@ class _Loader:
         """Inputs or outputs as tensors."""
         tensor = self.tensor
         return {
-            name: None if value is None else tensor(value) if type(value) is int else [tensor(number) for number in value]
+            name: None
+            if value is None
+            else tensor(value)
+            if type(value) is int
+            else [tensor(number) for number in value]
             for name, value in ports.items()
         }
 

@@ -25,7 +25,13 @@ def matmul(n: Node) -> None:
     batch = list(y.shape[:-2])
     if all(size == 1 for size in batch):
         batch = []
-    if a.numel() and _viewable(a, flips[0], batch) and _viewable(b, flips[1], batch) and y.dtype == a.dtype and y.element_size() >= 4:
+    if (
+        a.numel()
+        and _viewable(a, flips[0], batch)
+        and _viewable(b, flips[1], batch)
+        and y.dtype == a.dtype
+        and y.element_size() >= 4
+    ):
         a, b = _operand(a, flips[0], batch), _operand(b, flips[1], batch)
         n.call("bmm.out" if batch else "mm.out", a, b, out=y.view(a.shape[:-1] + b.shape[-1:]))
         if bias is not None:
@@ -38,7 +44,9 @@ def _viewable(x: torch.Tensor, flip: bool, batch: list[int]) -> bool:
     """Whether the operand with one batch dimension is a view, which a loaded model may keep."""
     if not batch:
         return True
-    wide = (x.transpose(-1, -2) if flip else x).expand(batch + [x.shape[-1 if flip else -2], x.shape[-2 if flip else -1]])
+    wide = (x.transpose(-1, -2) if flip else x).expand(
+        batch + [x.shape[-1 if flip else -2], x.shape[-2 if flip else -1]]
+    )
     try:
         wide.view([-1, *wide.shape[-2:]])
     except RuntimeError:
@@ -49,7 +57,13 @@ def _viewable(x: torch.Tensor, flip: bool, batch: list[int]) -> bool:
 def _matmul(a: torch.Tensor, b: torch.Tensor, y: torch.Tensor, flips: list[bool], bias: torch.Tensor | None) -> None:
     a = a.transpose(-1, -2) if flips[0] else a
     b = b.transpose(-1, -2) if flips[1] else b
-    wide = torch.int32 if not a.is_floating_point() and not a.is_complex() else torch.float32 if a.element_size() < 4 else a.dtype
+    wide = (
+        torch.int32
+        if not a.is_floating_point() and not a.is_complex()
+        else torch.float32
+        if a.element_size() < 4
+        else a.dtype
+    )
     product = torch.matmul(a.to(wide), b.to(wide))
     y.copy_(product if bias is None else product + bias.to(wide))
 
@@ -91,3 +105,60 @@ def _triangular_solve(a: torch.Tensor, b: torch.Tensor, y: torch.Tensor, lower: 
 def inverse(n: Node) -> None:
     """Inverse matrices."""
     n.run(lambda x, y: y.copy_(torch.linalg.inv(x)), n.x, n.y)
+
+
+@kernel("Svd")
+def svd(n: Node) -> None:
+    """Singular values and vectors; v is not transposed."""
+    n.run(_svd, n.x, n.sigma, n.u, n.v, n.attr("compute_uv", True), n.attr("full_matrices", False))
+
+
+def _svd(
+    x: torch.Tensor, sigma: torch.Tensor, u: torch.Tensor, v: torch.Tensor, vectors: bool, full_matrices: bool
+) -> None:
+    if not vectors:
+        sigma.copy_(torch.linalg.svdvals(x))
+        return
+    left, values, right = torch.linalg.svd(x, full_matrices=full_matrices)
+    sigma.copy_(values)
+    u.copy_(left)
+    v.copy_(right.mH)
+
+
+@kernel("Lu")
+def lu(n: Node) -> None:
+    """An LU decomposition with row exchanges: both factors in one matrix, and the order of rows."""
+    n.run(_lu, n.inputs["input"], n.lu, n.p)
+
+
+def _lu(x: torch.Tensor, factors: torch.Tensor, order: torch.Tensor) -> None:
+    packed, pivots = torch.linalg.lu_factor(x)
+    rows, _, _ = torch.lu_unpack(packed, pivots, unpack_data=False)
+    factors.copy_(packed)
+    order.copy_(rows.argmax(-2))
+
+
+@kernel("MatrixDiag", "Diag")
+def diag(n: Node) -> None:
+    """Matrices with a given diagonal."""
+    n.call("fill_.Scalar", n.y, 0)
+    if n.type == "Diag":
+        n.copy(n.y.view(n.x.numel(), n.x.numel()).diagonal(), n.x.reshape(-1))
+    else:
+        n.copy(n.y.diagonal(dim1=-2, dim2=-1), n.x)
+
+
+@kernel("MatrixDiagPart", "DiagPart")
+def diag_part(n: Node) -> None:
+    """The diagonals of matrices."""
+    if n.type == "DiagPart":
+        n.copy(n.y.view(-1), n.x.reshape(n.y.numel(), n.y.numel()).diagonal())
+    else:
+        n.copy(n.y, n.x.diagonal(dim1=-2, dim2=-1))
+
+
+@kernel("Eye")
+def eye(n: Node) -> None:
+    """Unit matrices."""
+    n.call("fill_.Scalar", n.y, 0)
+    n.call("fill_.Scalar", n.y.diagonal(dim1=-2, dim2=-1), 1)

@@ -115,7 +115,9 @@ def _cumulative(x: torch.Tensor, y: torch.Tensor, axis: int, op: str, exclusive:
     result = function(value, axis) if op == "logcumsumexp" else function(value, axis, dtype=value.dtype)
     if exclusive and value.dim():
         first = {"cumsum": 0, "cumprod": 1, "logcumsumexp": -math.inf}[op]
-        result = torch.cat([torch.full_like(result.narrow(axis, 0, 1), first), result.narrow(axis, 0, x.shape[axis] - 1)], axis)
+        result = torch.cat(
+            [torch.full_like(result.narrow(axis, 0, 1), first), result.narrow(axis, 0, x.shape[axis] - 1)], axis
+        )
     bits(y).copy_(result.flip(axis) if reverse else result)
 
 

@@ -141,7 +141,9 @@ def strided_slice(n: Node) -> None:
         last = (high if step > 0 else low) if n.attr("end_mask", 0) >> i & 1 else _clamped(end[i], size, low, high)
         count = max(0, -(-(last - first) // step))
         if step > 0:
-            x = x.narrow(axis, first if count else 0, max(last - first, 0))[(slice(None),) * axis + (slice(None, None, step),)]
+            x = x.narrow(axis, first if count else 0, max(last - first, 0))[
+                (slice(None),) * axis + (slice(None, None, step),)
+            ]
         else:
             start = first + (count - 1) * step if count else 0
             x = x.narrow(axis, start, first - start + 1 if count else 0)

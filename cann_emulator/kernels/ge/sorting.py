@@ -33,3 +33,17 @@ def sort(n: Node) -> None:
 def top_k(n: Node) -> None:
     """The k largest elements, and where they were; the lower index first among equal ones."""
     n.run(_sort, n.x, n.attr("dim", -1), n.attr("largest", True), n.values, n.indices)
+
+
+@kernel("SortWithIndex")
+def sort_with_index(n: Node) -> None:
+    """Sorted elements, and the given indices in the same order."""
+    n.run(_sort_with_index, n.x, n.index, n.y, n.sorted_index, n.attr("axis", -1), n.attr("descending", False))
+
+
+def _sort_with_index(
+    x: torch.Tensor, index: torch.Tensor, y: torch.Tensor, sorted_index: torch.Tensor, axis: int, descending: bool
+) -> None:
+    order = torch.empty(x.shape, dtype=torch.int64)
+    _sort(x, axis, descending, y, order)
+    sorted_index.copy_(torch.gather(index, axis, order) if x.dim() else index)

@@ -161,25 +161,28 @@ void ElementwiseProgram::compile(const std::vector<int64_t>& dims, const std::ve
         for (const auto& [value, tensor] : written) {
             if (value == code[k].values[0] && !output) output = &tensor;
         }
+        // A register whose value is read here for the last time can take the result, unless the result's elements are
+        // wider: they would overwrite operands before those are read.
+        std::vector<int> later;
+        for (size_t i = 1; i < code[k].values.size(); ++i) {
+            const auto operand = static_cast<size_t>(code[k].values[i]);
+            const Place& place = values[operand];
+            const auto known = [&](const std::vector<int>& list) {
+                return std::find(list.begin(), list.end(), place.reg) != list.end();
+            };
+            if (operand < read.size() || last_use[operand] != k || place.reg < 0 || known(unused) || known(later)) continue;
+            (place.bytes >= result.bytes ? unused : later).push_back(place.reg);
+        }
         if (output && k >= last_read) {
             result.memory = static_cast<int>(tensors_.size());
             tensors_.push_back(*output);
+        } else if (unused.empty()) {
+            result.reg = registers_++;
         } else {
-            for (size_t i = 1; i < code[k].values.size(); ++i) {
-                const auto operand = static_cast<size_t>(code[k].values[i]);
-                if (operand >= read.size() && last_use[operand] == k && values[operand].reg >= 0) {
-                    if (std::find(unused.begin(), unused.end(), values[operand].reg) == unused.end()) {
-                        unused.push_back(values[operand].reg);
-                    }
-                }
-            }
-            if (unused.empty()) {
-                result.reg = registers_++;
-            } else {
-                result.reg = unused.back();
-                unused.pop_back();
-            }
+            result.reg = unused.back();
+            unused.pop_back();
         }
+        unused.insert(unused.end(), later.begin(), later.end());
         operation.result = result;
         operations_.push_back(operation);
     }
