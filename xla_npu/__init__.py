@@ -5,7 +5,6 @@ device. Importing it changes nothing.
 """
 
 import logging
-import os
 import sys
 
 from xla_npu.library import cann_is_installed, find_library
@@ -28,19 +27,20 @@ def initialize() -> None:
         ImportError: the installed jax or jaxlib is not a version that this package was made for.
         FileNotFoundError: the native part of the package is missing.
     """
-    import jax
+    from jax._src import config, xla_bridge
 
-    wanted = (jax.config.jax_platforms or "").split(",")
+    wanted = (config.jax_platforms.value or "").split(",")
     if PLATFORM not in wanted and not cann_is_installed():
         logger.debug("CANN is not installed: the platform npu is not registered")
         return
-    from jax._src import xla_bridge
-
     from xla_npu import platform
 
     platform.check_versions()
     library = find_library()
     xla_bridge.register_plugin(
-        PLATFORM, priority=_PRIORITY, library_path=str(library), options={"python": os.environ.get("XLA_NPU_PYTHON", sys.executable)}
+        PLATFORM,
+        priority=_PRIORITY,
+        library_path=str(library),
+        options={"python": sys.executable},
     )
     platform.register(library)

@@ -1,4 +1,4 @@
-"""Python functions that compiled programs call: `pure_callback`, `io_callback`, `jax.debug`, and linear algebra on the host.
+"""Python functions that compiled programs call: for JAX's callbacks and debugging, and for linear algebra on the host.
 
 JAX's own lowering of a callback knows a fixed list of platforms. For `npu` the lowering here emits one custom call with
 a number; the plugin calls `_handle` with that number and the addresses of the operands and results in host memory.
@@ -67,7 +67,7 @@ def _view(address: int | None, shape: tuple[int, ...], dtype: np.dtype) -> np.nd
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if size == 0 or address is None:
         return np.zeros(shape, dtype)
-    return np.frombuffer((ctypes.c_char * size).from_address(address), dtype).reshape(shape)
+    return np.frombuffer(memoryview((ctypes.c_char * size).from_address(address)), dtype).reshape(shape)
 
 
 @_HANDLER

@@ -26,7 +26,8 @@ def find_library() -> Path:
         if (library := Path(folder).absolute() / LIBRARY).is_file():
             return library
     raise FileNotFoundError(
-        f"{LIBRARY} is not in {' or '.join(dict.fromkeys(folders))}: reinstall framework-adapter, or in a checkout run `make native`"
+        f"{LIBRARY} is not in {' or '.join(dict.fromkeys(folders))}: "
+        "reinstall framework-adapter, or in a checkout run `make native`"
     )
 
 

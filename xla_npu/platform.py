@@ -25,20 +25,31 @@ def check_versions() -> None:
 # Linear algebra that neither the Graph Engine nor JAX's default lowerings have: computed by JAX's CPU backend (LAPACK)
 # through a callback. Gradients are JAX's own, since only the primitives' lowering is replaced.
 HOST_PRIMITIVES = (
-    "eig", "eigh", "geqp3", "geqrf", "hessenberg", "householder_product", "lu", "ormqr", "qr", "schur", "svd", "tridiagonal",
+    "eig",
+    "eigh",
+    "geqp3",
+    "geqrf",
+    "hessenberg",
+    "householder_product",
+    "lu",
+    "ormqr",
+    "qr",
+    "schur",
+    "svd",
+    "tridiagonal",
     "tridiagonal_solve",
-)  # fmt: skip
+)
 
 
 def register(library: Path) -> None:
     """Makes JAX treat `npu` as it treats its own platforms. `library` is the plugin that serves it."""
     import jax
-    from jax._src import debugging
+    from jax._src import config, debugging
     from jax._src.interpreters import mlir
     from jax._src.lax import linalg
 
     # Callbacks get their arguments on a CPU device, and host linear algebra runs there.
-    if jax.config.jax_platforms == PLATFORM:
+    if config.jax_platforms.value == PLATFORM:
         jax.config.update("jax_platforms", f"{PLATFORM},cpu")
     if PLATFORM not in mlir._platforms_with_donation:
         mlir._platforms_with_donation.append(PLATFORM)

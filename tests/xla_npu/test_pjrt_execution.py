@@ -106,8 +106,9 @@ def test_a_loop_carries_values_until_its_condition_ends_it(client):
     # Argument 0 is the condition; the body replaces it by argument 1, which ends the loop, and counts by copying.
     steps = [{"kind": "while", "condition": [], "predicate": 0, "body": [], "carried": [[1, 0], [2, 3]]}]
     executable = client.compile(program([1, 1, 3, 3], [output(0, 1), output(3, 3)], [1, 1, 3, 3], steps=steps))
-    assert run(executable, put(client, b"\1"), put(client, b"\0"), put(client, b"new"), put(client, b"old")) == [b"\0", b"new"]
-    assert run(executable, put(client, b"\0"), put(client, b"\0"), put(client, b"new"), put(client, b"old")) == [b"\0", b"old"]
+    for condition, result in [(b"\1", b"new"), (b"\0", b"old")]:
+        arguments = [put(client, data) for data in (condition, b"\0", b"new", b"old")]
+        assert run(executable, *arguments) == [b"\0", result]
 
 
 @pytest.mark.parametrize(("index", "chosen"), [(0, b"a"), (1, b"b"), (2, b"c"), (7, b"c"), (-1, b"c")])
@@ -178,7 +179,8 @@ def test_the_compiler_ends_with_its_client(plugin, monkeypatch):
 
     def compilers() -> int:
         """How many child processes of this one are compilers."""
-        children = {child for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()}
+        tasks = Path("/proc/self/task").iterdir()
+        children = {child for task in tasks for child in (task / "children").read_text().split()}
         return sum(b"echo_compiler" in Path("/proc", child, "cmdline").read_bytes() for child in children)
 
     before = compilers()
