@@ -322,8 +322,11 @@ class _Rewriter(cst.CSTTransformer):
     def _lines(self, original: cst.SimpleStatementLine, updated: cst.SimpleStatementLine) -> Any:
         statement = original.body[0]
         assert isinstance(statement, cst.ImportFrom)
-        (first, _), *others = _parts(statement, self._moved[statement])
-        lines = [updated.with_changes(body=[first])]
+        (first, lost), *others = _parts(statement, self._moved[statement])
+        behind = updated.trailing_whitespace
+        if lost and not behind.comment:
+            behind = behind.with_changes(whitespace=cst.SimpleWhitespace("  "), comment=lost)
+        lines = [updated.with_changes(body=[first], trailing_whitespace=behind)]
         for other, comment in others:
             behind = cst.TrailingWhitespace(cst.SimpleWhitespace("  " if comment else ""), comment)
             lines.append(cst.SimpleStatementLine([other], trailing_whitespace=behind))
