@@ -9,7 +9,7 @@ import numpy as np
 
 from xla_npu.compiler import narrow
 from xla_npu.compiler.attributes import integer, tensor_type, word
-from xla_npu.compiler.dtypes import BOOL, F32, I32, SIGNED, TYPES, UNSIGNED
+from xla_npu.compiler.dtypes import BOOL, F32, I32, SIGNED, TYPES, UNSIGNED, ElementType
 from xla_npu.compiler.errors import Unsupported
 from xla_npu.compiler.lowering import Lowering, rule
 from xla_npu.compiler.tensor import Tensor
@@ -17,9 +17,7 @@ from xla_npu.compiler.tensor import Tensor
 # Operations that are one operator of GE on real types.
 UNARY = {
     "stablehlo.exponential": "Exp",
-    "stablehlo.exponential_minus_one": "Expm1",
     "stablehlo.log": "Log",
-    "stablehlo.log_plus_one": "Log1p",
     "stablehlo.sqrt": "Sqrt",
     "stablehlo.sine": "Sin",
     "stablehlo.cosine": "Cos",
@@ -144,6 +142,33 @@ def rsqrt(b: Lowering, op: Any, x: Tensor) -> Tensor:
     root_real, root_imag = b.select(right, large, small), b.select(right, small, large)
     root_imag = b.select(b.compare(imag, b.scalar(0, imag), "LT"), root_imag, b.negate(root_imag))
     return b.complex(b.binary("RealDiv", root_real, length), b.binary("RealDiv", root_imag, length), x.type)
+
+
+@elementwise("stablehlo.exponential_minus_one")
+def expm1(b: Lowering, op: Any, x: Tensor) -> Tensor:
+    if x.type.kind != "complex":
+        return b.unary("Expm1", x)
+    real, imag = b.real(x), b.imag(x)
+    half = b.unary("Sin", b.multiply(imag, b.scalar(0.5, imag)))
+    loss = b.multiply(b.scalar(2, half), b.multiply(half, half))  # 1 - cos(imag), without cancellation
+    grown = b.multiply(b.unary("Expm1", real), b.unary("Cos", imag))
+    turned = b.multiply(b.unary("Exp", real), b.unary("Sin", imag))
+    zero = b.scalar(0, imag)
+    return b.complex(b.subtract(grown, loss), b.select(b.compare(imag, zero, "EQ"), imag, turned), x.type)
+
+
+@elementwise("stablehlo.log_plus_one")
+def log1p(b: Lowering, op: Any, x: Tensor) -> Tensor:
+    if x.type.kind != "complex":
+        return b.unary("Log1p", x)
+    real, imag = b.real(x), b.imag(x)
+    one, two = b.scalar(1, real), b.scalar(2, real)
+    # Near 1 log|1 + z| is log1p of |1 + z|^2 - 1, halved; elsewhere the length itself.
+    excess = b.add(b.multiply(real, b.add(two, real)), b.multiply(imag, imag))
+    near = b.compare(b.unary("Abs", excess), b.scalar(0.5, real), "LT")
+    small = b.multiply(b.scalar(0.5, real), b.unary("Log1p", b.select(near, excess, b.scalar(0, real))))
+    size = b.select(near, small, b.unary("Log", hypot(b, b.add(one, real), imag)))
+    return b.complex(size, b.binary("Atan2", imag, b.add(one, real)), x.type)
 
 
 @elementwise("stablehlo.tanh", "chlo.tanh")
@@ -328,7 +353,7 @@ def power(b: Lowering, op: Any, x: Tensor, y: Tensor) -> Tensor:
     if x.type.kind == "float":
         return b.binary("Pow", x, y)
     if x.type.kind == "complex":
-        raise Unsupported("no lowering for complex operands")
+        return _complex_power(b, x, y)
     # Repeated squaring; a negative exponent leaves 1, -1 or 0.
     one = b.scalar(1, x)
     result, base, exponent = one, x, y
@@ -344,6 +369,24 @@ def power(b: Lowering, op: Any, x: Tensor, y: Tensor) -> Tensor:
     inverse = b.select(b.compare(x, minus_one, "EQ"), b.select(odd, minus_one, one), zero)
     inverse = b.select(b.compare(x, one, "EQ"), one, inverse)
     return b.select(b.compare(y, zero, "LT"), inverse, result)
+
+
+def _complex_power(b: Lowering, x: Tensor, y: Tensor) -> Tensor:
+    """exp(y log x), with 0^0 = 1 and 0^y = 0."""
+    c, d = b.real(y), b.imag(y)
+    zero, one = b.scalar(0, c), b.scalar(1, c)
+    length = hypot(b, b.real(x), b.imag(x))
+    nothing = b.compare(length, zero, "EQ")
+    log = b.unary("Log", b.select(nothing, one, length))
+    angle = b.binary("Atan2", b.imag(x), b.real(x))
+    size = b.multiply(
+        b.binary("Pow", b.select(nothing, one, length), c), b.unary("Exp", b.negate(b.multiply(d, angle)))
+    )
+    turn = b.add(b.multiply(d, log), b.multiply(c, angle))
+    real, imag = b.multiply(size, b.unary("Cos", turn)), b.multiply(size, b.unary("Sin", turn))
+    plain = b.and_(b.compare(c, zero, "EQ"), b.compare(d, zero, "EQ"))
+    at_zero = b.select(plain, one, zero)
+    return b.complex(b.select(nothing, at_zero, real), b.select(nothing, zero, imag), x.type)
 
 
 @elementwise("stablehlo.clamp")
@@ -438,7 +481,7 @@ def bitcast_convert(b: Lowering, op: Any, x: Tensor) -> Tensor:
     if x.type.bits == kind.bits:
         return Tensor(kind, shape, (_reinterpret(b, x, kind),))
     if min(x.type.bits, kind.bits) < 8:
-        raise Unsupported("no lowering for a change of width to or from less than a byte")
+        return _regroup(b, x, kind, shape)
     whole = b.full(x)
     bits = Tensor(UNSIGNED[x.type.bits], x.shape, (_reinterpret(b, whole, UNSIGNED[x.type.bits]),))
     narrow_bits = min(x.type.bits, kind.bits)
@@ -455,6 +498,28 @@ def bitcast_convert(b: Lowering, op: Any, x: Tensor) -> Tensor:
     signed = Tensor(SIGNED[kind.bits], wide.shape, wide.parts)  # the pieces do not overlap: their sum is their union
     joined = b.reduce("ReduceSum", signed, [wide.rank - 1])
     return Tensor(kind, shape, (_reinterpret(b, Tensor(UNSIGNED[kind.bits], shape, joined.parts), kind),))
+
+
+def _regroup(b: Lowering, x: Tensor, kind: ElementType, shape: tuple[int, ...]) -> Tensor:
+    """A change of width to or from less than a byte, in int32."""
+    narrow_bits = min(x.type.bits, kind.bits)
+    count = max(x.type.bits, kind.bits) // narrow_bits
+    bits = b.full(x)
+    if x.type.bits >= 8:
+        unsigned = UNSIGNED[x.type.bits]
+        bits = b.convert(Tensor(unsigned, x.shape, (_reinterpret(b, bits, unsigned),)), I32)
+        bits = b.broadcast_in_dim(bits, (*x.shape, count), range(x.rank))
+        bits = b.shift_right_logical(
+            bits, b.broadcast(b.constant(np.arange(count, dtype=np.int32) * narrow_bits, I32), bits.shape)
+        )
+        gap = b.scalar(32 - narrow_bits, bits)
+        shift = b.shift_right_arithmetic if kind.kind == "int" else b.shift_right_logical
+        return Tensor(kind, shape, (b.cast_value(shift(b.shift_left(bits, gap), gap).value, kind.storage),))
+    bits = Tensor(I32, x.shape, (b.cast_value(bits.value, "i32"),))
+    bits = b.and_(bits, b.scalar(2**narrow_bits - 1, bits))
+    bits = b.shift_left(bits, b.broadcast(b.constant(np.arange(count, dtype=np.int32) * narrow_bits, I32), bits.shape))
+    joined = b.convert(b.reduce("ReduceSum", bits, [bits.rank - 1]), UNSIGNED[kind.bits])
+    return Tensor(kind, shape, (_reinterpret(b, joined, kind),))
 
 
 def _reinterpret(b: Lowering, x: Tensor, kind: Any) -> Any:
