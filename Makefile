@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.t
 EMULATOR := $(BIN)/cann-emulator run --
 say = @printf '\n==> %s\n' $(1)
 
-.PHONY: help train test test-all bench results lint format conformance native clean distclean
+.PHONY: help train test test-all bench bench-sync results lint format conformance native clean distclean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -66,6 +66,9 @@ test-all: $(STAMPS)/native ## the test suite with the slow tests
 
 bench: $(STAMPS)/native ## speed and memory against plain torch; table, and outputs/bench.json
 	$(BIN)/python benchmarks/bench.py
+
+bench-sync: $(STAMPS)/installed ## speed of torchtitan-sync check on torchtitan 0.2.2 -> 0.3.0
+	$(BIN)/python benchmarks/sync_check.py $(BENCH_ARGS)
 
 results: $(STAMPS)/installed ## write the README's results table from the last make train and make bench
 	$(BIN)/python benchmarks/results.py
