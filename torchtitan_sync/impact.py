@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from torchtitan_sync import attribution, compare, grades, landscape, surface
+from torchtitan_sync import attribution, compare, grades, landscape, memory, surface
 from torchtitan_sync.changes import Changes
 from torchtitan_sync.evaluate import Hints, Record
 from torchtitan_sync.findings import Findings
@@ -24,8 +24,15 @@ Formerly = Callable[[str, str], Value | None]
 
 def analyse(changes: Range, plugin: Plugin, cache: Path | None = None) -> Analysis:
     """`cache` is a folder for outlines; None uses the user's. Raises SyncError when one side cannot be read."""
+    folder = cache or _cache_folder()
     with _without_collector():
-        return _analyse(changes, plugin, cache)
+        sources = surface.read(plugin)
+        key = memory.name(changes, plugin, sources.contents)
+        known = memory.recall(folder / "results", key)
+        if known is None:
+            known = _analyse(changes, plugin, sources, Cache(folder / "outlines.sqlite"))
+            memory.keep(folder / "results", key, known)
+        return known
 
 
 @contextlib.contextmanager
@@ -40,9 +47,8 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _analyse(changes: Range, plugin: Plugin, cache: Path | None) -> Analysis:
-    tables = Cache((cache or _cache_folder()) / "outlines.sqlite")
-    sources = surface.read(plugin)
+def _analyse(changes: Range, plugin: Plugin, sources: surface.Sources, tables: Cache) -> Analysis:
+    sources.parse()
     tables.tables(sources.blobs())
     old = _program(changes.old, plugin, sources, tables)
     mover: Mover | None = None

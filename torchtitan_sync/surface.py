@@ -35,6 +35,13 @@ class Sources:
     broken: list[str] = field(default_factory=list)
     """Python files that do not parse."""
 
+    def parse(self) -> None:
+        for file in self.modules.values():
+            try:
+                self.trees[file.path] = ast.parse(self.contents[file.path])
+            except (SyntaxError, ValueError):
+                self.broken.append(file.path)
+
     def blobs(self) -> dict[str, bytes]:
         return {file.blob: self.contents[file.path] for file in self.modules.values()}
 
@@ -70,11 +77,6 @@ def read(plugin: Plugin) -> Sources:
                     parts = relative.removesuffix(".py").split("/")
                     module = ".".join(parts[:-1] if is_package else parts)
                     sources.modules.setdefault(module, File(relative, ids[relative], is_package))
-    for file in sources.modules.values():
-        try:
-            sources.trees[file.path] = ast.parse(sources.contents[file.path])
-        except (SyntaxError, ValueError):
-            sources.broken.append(file.path)
     return sources
 
 
