@@ -10,7 +10,7 @@ from rich.table import Table
 from torchtitan_sync import impact, settings, upstream
 from torchtitan_sync.grades import TABLE
 from torchtitan_sync.model import Analysis, Grade, Item
-from torchtitan_sync.report import as_json
+from torchtitan_sync.report import MEANING, as_json
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,12 +79,3 @@ def _show_item(console: Console, item: Item) -> None:
         line(f"    {use.file}:{use.line}: {use.text[:90]}")
     if len(item.downstream) > 8:
         line(f"    and {len(item.downstream) - 8} more places")
-
-
-MEANING = {
-    Grade.P0: "raises, or silently stops working",
-    Grade.P1: "resolves, but behaviour relied on changed",
-    Grade.P2: "needs a look",
-    Grade.P3: "models",
-    Grade.P4: "documentation, tests, CI",
-}

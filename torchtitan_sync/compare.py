@@ -359,6 +359,8 @@ def _call(findings: Findings, mover: Mover, call: CallRef, now: CallRef, follows
     path, place = call.path, call.place
     detail = f"- {shown(before)}\n+ {shown(after)}"
     common: dict[str, Any] = {"detail": detail, "follows": follows}
+    # A call with `*args` or `**kwargs` says too little to be made again.
+    given = None if call.arguments.star else (call.arguments.positional, call.arguments.keywords)
     for what, name in sorted(new_problems):
         if what == "unexpected":
             if _is_class(now.signature.home) and _is_class(call.signature.home):
@@ -383,12 +385,13 @@ def _call(findings: Findings, mover: Mover, call: CallRef, now: CallRef, follows
                 f"{path}.{name}",
                 f"needs `{name}`",
                 place,
+                call=given,
                 suggestion=f"pass `{name}`",
                 **common,
             )
         elif what == "surplus":
             findings.add(
-                "parameter-removed", path, f"takes {name} positional argument(s) fewer", place, suggestion="", **common
+                "parameter-removed", path, f"takes {name} positional argument(s) fewer", place, call=given, **common
             )
         elif what == "doubled":
             findings.add("parameter-order", path, f"`{name}` is given by position and by keyword now", place, **common)

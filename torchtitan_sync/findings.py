@@ -31,6 +31,7 @@ class Findings:
         note: str = "",
         follows: str = "",
         file: str = "",
+        call: tuple[int, tuple[str, ...]] | None = None,
     ) -> Item:
         """Adds a place to the item of this kind and symbol, which is made when it is the first."""
         item = self.items.get((kind, symbol))
@@ -47,6 +48,7 @@ class Findings:
                 suggestion=suggestion,
                 rename=rename,
                 follows=follows,
+                call=call,
             )
         if place is not None:
             use = self.use(place)

@@ -76,6 +76,7 @@ def _analyse(changes: Range, plugin: Plugin, sources: surface.Sources, tables: C
         new=changes.new.label,
         items=items,
         moves=[item for item in items if item.moved_to],
+        renamed_files=sorted((name, new_name, likeness) for name, (new_name, likeness) in mover.files.items()),
         files=landscape.directories(old_files, new_files),
         commit_count=changes.commit_count(),
         references=sum(isinstance(ref.result, Found) for ref in before.refs),

@@ -40,8 +40,9 @@ def recall(folder: Path, key: str) -> Analysis | None:
         data = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
         items = [_item(entry) for entry in data.pop("items")]
         moves = [items[index] for index in data.pop("moves")]
+        renamed = [(old, new, likeness) for old, new, likeness in data.pop("renamed_files")]
         files = {path: (a, b, c) for path, (a, b, c) in data.pop("files").items()}
-        return Analysis(items=items, moves=moves, files=files, **data)
+        return Analysis(items=items, moves=moves, renamed_files=renamed, files=files, **data)
     except (OSError, ValueError, TypeError, KeyError, IndexError):
         return None
 
@@ -64,5 +65,6 @@ def _item(data: dict[str, Any]) -> Item:
     data["commits"] = [Commit(**commit) for commit in data["commits"]]
     data["downstream"] = [Use(**use) for use in data["downstream"]]
     data["cascade"] = [Use(**use) for use in data["cascade"]]
+    data["call"] = (data["call"][0], tuple(data["call"][1])) if data["call"] else None
     data["rename"] = Rename(**data["rename"]) if data["rename"] else None
     return Item(**data)

@@ -167,6 +167,8 @@ class Item:
     """Places that break only because this item does; they need no edit of their own."""
     suggestion: str = ""
     rename: Rename | None = None
+    call: tuple[int, tuple[str, ...]] | None = None
+    """Of a break in what is passed: how many arguments by position, and which by keyword."""
     follows: str = ""
     """The moved symbol behind which this was found: it shows only after that move was adapted."""
     notes: list[str] = field(default_factory=list)
@@ -183,6 +185,8 @@ class Analysis:
     items: list[Item]
     moves: list[Item] = field(default_factory=list)
     """Renamed, moved, split and merged modules and symbols, used by the plugin or not."""
+    renamed_files: list[tuple[str, str, float]] = field(default_factory=list)
+    """Modules whose file git takes for renamed, used by the plugin or not: old, new, similarity."""
     files: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """By upstream directory: files added, changed, removed."""
     commit_count: int | None = None
