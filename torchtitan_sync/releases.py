@@ -33,6 +33,15 @@ def versions(folder: Path, name: str) -> list[str]:
     return [str(v) for v in sorted({v for _, v in _archives(folder, name)})]
 
 
+def newest(name: str, folder: Path) -> str:
+    """Version of the newest release that pip finds. Raises SyncError if it finds none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    reason = _pip("--only-binary", ":all:", name, folder)
+    if not (found := versions(folder, name)):
+        raise SyncError(f"which release to compare with? Give --target pypi:VERSION; the newest is not known: {reason}")
+    return found[-1]
+
+
 def download(name: str, version: str, folder: Path) -> Path:
     """The archive of a release, through pip (and so from the index that it is set up for), or PyPI's JSON without pip.
 
@@ -90,17 +99,18 @@ def _rank(path: Path) -> tuple[bool, str]:
 
 
 def _pip_wheel(name: str, version: str, folder: Path) -> str:
-    return _pip("--only-binary", ":all:", name, version, folder)
+    return _pip("--only-binary", ":all:", f"{name}=={version}", folder)
 
 
 def _pip_source(name: str, version: str, folder: Path) -> str:
-    return _pip("--no-binary", name, name, version, folder)
+    return _pip("--no-binary", name, f"{name}=={version}", folder)
 
 
-def _pip(option: str, value: str, name: str, version: str, folder: Path) -> str:
+def _pip(option: str, value: str, requirement: str, folder: Path) -> str:
+    """Download what a requirement means. Returns pip's last message if that fails."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
     # The file is only read, so it does not matter whether this Python could run it.
-    command += ["--no-deps", "--ignore-requires-python", option, value, "--dest", str(folder), f"{name}=={version}"]
+    command += ["--no-deps", "--ignore-requires-python", option, value, "--dest", str(folder), requirement]
     done = subprocess.run(command, capture_output=True, text=True)
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     return (lines[-1] if lines else "pip failed") if done.returncode else ""

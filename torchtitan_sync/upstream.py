@@ -188,6 +188,8 @@ class Source:
         return commit
 
     def _advice(self, name: str) -> str:
+        if not self.refs and self.mirror is None:
+            return "there are only releases. Give --upstream a URL or a clone, or name a release as pypi:VERSION"
         if (self.store.path / "shallow").exists():
             return f"it is a shallow clone. git -C {self.name} fetch --unshallow, or --upstream URL"
         if _FULL_HASH.fullmatch(name):
@@ -243,8 +245,8 @@ def open_range(
 
     Args:
         plugin: its policy says the baseline, and the rest where that is not given.
-        target: a commit, tag, branch or `pypi:VERSION`; by default the head of the row's branch, and for a folder of
-            releases the newest.
+        target: a commit, tag, branch or `pypi:VERSION`; by default the head of the row's branch, and where upstream is
+            releases the newest one.
         upstream: a URL, a local clone, a folder of releases, or `pypi`; by default the row's URL.
         cache: keep the mirror and the releases here, and use them again. Without it they are removed at the end, also
             after an error or Ctrl-C.
@@ -261,8 +263,8 @@ def open_range(
         old = source.point(row.commit, f"{document}:{row.line}: the baseline")
         if target is None and source.release_folder:
             target = f"pypi:{releases.versions(source.release_folder, plugin.upstream)[-1]}"
-        if target is None and not source.refs:
-            raise SyncError("which release to compare with? Give --target pypi:VERSION")
+        elif target is None and upstream == "pypi":
+            target = f"pypi:{releases.newest(plugin.upstream, work / 'newest')}"
         new = source.point(target or row.upstream_branch, "the target")
         yield UpstreamRange(source, row, old, new, plugin.upstream)
 

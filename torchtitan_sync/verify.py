@@ -109,7 +109,8 @@ def workplace(plugin: Plugin, upstream: Range) -> Iterator[Place]:
         tree = folder / "plugin"
         top = Path(git(plugin.root, "rev-parse", "--show-toplevel").decode().strip())
         below = plugin.root.resolve().relative_to(top.resolve())
-        git(top, "worktree", "add", "--quiet", "--detach", str(tree), "HEAD")
+        # The plugin's hooks are for its own work trees.
+        git(top, "-c", f"core.hooksPath={os.devnull}", "worktree", "add", "--quiet", "--detach", str(tree), "HEAD")
         try:
             _overlay(top, tree)
             copy = dataclasses.replace(plugin, root=tree / below)

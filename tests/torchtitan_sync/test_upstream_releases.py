@@ -113,6 +113,14 @@ def test_release_that_no_folder_has_is_named_with_those_it_has(tmp_path: Path) -
         pass
 
 
+def test_commit_is_not_looked_for_among_releases(tmp_path: Path) -> None:
+    folder = tmp_path / "wheels"
+    wheel(folder, "0.9.0", OLD)
+    plugin_ = project(tmp_path, "a" * 40)
+    with pytest.raises(SyncError, match="there are only releases"), open_range(plugin_, upstream=str(folder)):
+        pass
+
+
 def test_version_that_is_no_version_is_refused_before_anything_is_downloaded(tmp_path: Path) -> None:
     with (
         pytest.raises(SyncError, match="names no version"),
@@ -137,6 +145,8 @@ def test_pip_downloads_a_release_from_the_index_it_is_set_up_for(
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
     found = releases.download("torchtitan", "0.9.0", tmp_path / "downloads")
     assert found.read_bytes() == path.read_bytes()
+    wheel(index, "0.10.0", NEW)
+    assert releases.newest("torchtitan", tmp_path / "newest") == "0.10.0"
 
 
 def test_release_that_cannot_be_had_says_what_to_do_without_a_network(
