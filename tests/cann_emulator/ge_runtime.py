@@ -52,7 +52,7 @@ class Net:
         node._output_descs = [desc]
         return node, 0
 
-    def op(self, type: str, *inputs: Edge | None, graphs: Sequence["Net"] = (), **attrs: Any) -> Edge:
+    def op(self, type: str, /, *inputs: Edge | None, graphs: Sequence["Net"] = (), **attrs: Any) -> Edge:
         """An operator; gives its first output."""
         node = self._node(type)
         node._inputs = list(inputs)
@@ -222,3 +222,16 @@ def run(net: Net, *arrays: np.ndarray, **options: str) -> list[np.ndarray]:
     results = model.run(*arrays)
     model.unload()
     return results
+
+
+def program(data: bytes) -> dict[str, Any]:
+    """The program in an offline model."""
+    import json
+    import struct
+
+    (count,) = struct.unpack_from("<Q", data, 256)
+    for i in range(count):
+        kind, offset, size = struct.unpack_from("<QQQ", data, 264 + 24 * i)
+        if kind == 0:
+            return json.loads(data[256 + offset : 256 + offset + size])
+    raise AssertionError("the model has no program")

@@ -37,6 +37,7 @@ _HEAVY: dict[str, tuple[str, frozenset[str]]] = {
     "Sigmoid": ("sigmoid", _FLOATS),
 }  # fmt: skip
 _HEAVY_UP_TO = 2048
+_NEAR = 4096  # elements up to which operations that share nothing run together too
 # Attributes of which these operators must have the default to be the plain function.
 _PLAIN = {
     "Exp": {"base": -1.0, "scale": 1.0, "shift": 0.0},
@@ -80,10 +81,10 @@ def kernel_of(op: Operation) -> str | None:
 
 
 class _Group:
-    """Operations of one shape that run together."""
+    """Operations on equally many elements that run together."""
 
-    def __init__(self, dims: tuple[int, ...]) -> None:
-        self.dims = dims
+    def __init__(self, count: int) -> None:
+        self.count = count
         self.operations: list[tuple[str, Operation]] = []
         self.made: set[int] = set()  # ids of the values that it makes
         self.read: set[int] = set()
@@ -92,6 +93,17 @@ class _Group:
         self.operations.append((kernel, op))
         self.made.add(id(op.writes()[0]))
         self.read.update(id(value.root) for value in op.reads())
+
+
+def _as_made(value: Value) -> bool:
+    """Whether a value shows its root as it was made: in another shape or dtype of the same size at most."""
+    root = value.root
+    return value is root or (
+        value.offset == 0
+        and value.strides is None
+        and value.count == root.count
+        and BYTES[value.dtype] == BYTES[root.dtype]
+    )
 
 
 def fuse(block: Block, together: bool = True) -> None:
@@ -107,49 +119,39 @@ def fuse(block: Block, together: bool = True) -> None:
             maker.pop(key, None)
         result.append(_fused(group, users))
 
-    def close_makers(values: list[Value], keep: _Group | None = None) -> None:
-        for value in values:
-            group = maker.get(id(value.root))
-            if group is not None and group is not keep:
-                close(group)
-
     for op in block.operations:
         for child in op.blocks:
             fuse(child, together)
+        reads = op.reads()
         kernel = kernel_of(op)
         if kernel is None:
-            close_makers(op.reads())
+            for value in reads:
+                group = maker.get(id(value.root))
+                if group is not None:
+                    close(group)
             result.append(op)
             continue
-        dims = op.writes()[0].dims
+        count = op.writes()[0].count
         chosen: _Group | None = None
-        for value in op.reads():
+        for value in reads:
             group = maker.get(id(value.root))
-            # What a group makes can be used inside it only as it is, not as a view.
             if group is None:
                 continue
-            if group.dims != dims or value.base is not None or not together:
-                if group in open_groups:
-                    close(group)
+            if group.count != count or not _as_made(value) or not together:
+                close(group)
+                chosen = None if chosen is group else chosen
             elif chosen is None:
                 chosen = group
             elif chosen is not group:
                 _merge(chosen, group, maker)
                 open_groups.remove(group)
-        if chosen is not None and chosen not in open_groups:
-            chosen = None
         if chosen is None and together:
+            roots = {id(value.root) for value in reads}
             chosen = next(
-                (
-                    group
-                    for group in open_groups
-                    if group.dims == dims
-                    and (group.read & {id(value.root) for value in op.reads()} or op.writes()[0].count <= 4096)
-                ),
-                None,
+                (group for group in open_groups if group.count == count and (count <= _NEAR or group.read & roots)), None
             )
         if chosen is None:
-            chosen = _Group(dims)
+            chosen = _Group(count)
             open_groups.append(chosen)
         chosen.add(kernel, op)
         maker[id(op.writes()[0])] = chosen
@@ -167,12 +169,11 @@ def _merge(into: _Group, group: _Group, maker: dict[int, _Group]) -> None:
 
 
 def _users(block: Block) -> dict[int, list[Operation | None]]:
+    """Id of a root -> what reads it; None: a reader that needs it in memory."""
     users: dict[int, list[Operation | None]] = {}
     for op in block.operations:
         for value in op.reads():
-            users.setdefault(id(value.root), []).append(op)
-            if value.base is not None:
-                users[id(value.root)].append(None)  # as a view: its memory is needed
+            users.setdefault(id(value.root), []).append(op if _as_made(value) else None)
     for value in block.outputs:
         users.setdefault(id(value.root), []).append(None)
     return users
@@ -180,29 +181,42 @@ def _users(block: Block) -> dict[int, list[Operation | None]]:
 
 def _fused(group: _Group, users: dict[int, list[Operation | None]]) -> Operation:
     members = {id(op) for _, op in group.operations}
-    numbers: dict[int, int] = {}
+    made_at: dict[int, int] = {}  # id of a value -> its number among those that are made
+    read_at: dict[tuple[int, tuple[int, ...]], int] = {}  # an input, as broadcast to a shape
     inputs: list[Value] = []
-    for _, op in group.operations:
-        for value in op.reads():
-            if id(value) not in group.made and id(value) not in numbers:
-                numbers[id(value)] = len(inputs)
-                inputs.append(value)
-    code, outputs, written = [], [], []
+    shapes: list[list[int]] = []
+    code: list[list] = []
+    outputs, written = [], []
     for kernel, op in group.operations:
         made = op.writes()[0]
-        operands = [numbers[id(value)] for value in op.reads()]
-        numbers[id(made)] = len(inputs) + len(code)
-        code.append([kernel, numbers[id(made)], *operands])
+        operands = []
+        for value in op.reads():
+            if id(value.root) in made_at:
+                operands.append(~made_at[id(value.root)])
+                continue
+            # Dense inputs are read as they lie, whatever their shape.
+            dims = value.dims if value.count == group.count else made.dims
+            key = (id(value), dims)
+            if key not in read_at:
+                read_at[key] = len(inputs)
+                inputs.append(value)
+                shapes.append(list(dims))
+            operands.append(read_at[key])
+        made_at[id(made)] = len(code)
+        code.append([kernel, ~made_at[id(made)], *operands])
         if any(user is None or id(user) not in members for user in users.get(id(made), [])):
             outputs.append(made)
-            written.append(numbers[id(made)])
+            written.append(len(code) - 1)
+    # Values are numbered: first the inputs, then what is made.
+    first = len(inputs)
+    code = [[entry[0], *(first + ~number if number < 0 else number for number in entry[1:])] for entry in code]
     names = ",".join(dict.fromkeys(op.type for _, op in group.operations))
     fused = Operation(
         "Elementwise",
         f"{group.operations[-1][1].name} ({names})",
         {"x": inputs},
         {"y": outputs},
-        {"dims": list(group.dims), "code": code, "written": written},
+        {"count": group.count, "shapes": shapes, "code": code, "written": [first + number for number in written]},
     )
     for value in outputs:
         value.producer = fused

@@ -17,7 +17,7 @@ ALIGN = 64
 # Operators whose output may lie where one of these inputs lay: each element is read before it is written.
 _IN_PLACE: dict[str, tuple[str, ...]] = {
     "Elementwise": ("x",), "TensorMove": ("x",), "TensorScatterUpdate": ("x",), "TensorScatterAdd": ("x",),
-    "TensorScatterSub": ("x",), "TensorScatterMax": ("x",), "TensorScatterMin": ("x",), "ScatterNdUpdate": ("var",),
+    "TensorScatterSub": ("x",), "TensorScatterMax": ("input",), "TensorScatterMin": ("input",), "ScatterNdUpdate": ("var",),
     "ScatterNdAdd": ("var",), "ScatterNdSub": ("var",), "ScatterNdMax": ("var",), "ScatterNdMin": ("var",),
     "ScatterElements": ("data",), "ScatterElementsV2": ("var",), "ScatterUpdate": ("var",), "ScatterAdd": ("var",),
     "ScatterMax": ("var",), "ScatterMin": ("var",), "ScatterSub": ("var",), "ScatterMul": ("var",), "ScatterDiv": ("var",),
@@ -222,7 +222,7 @@ def _in_place(op: Operation, given: Value, made: Value) -> bool:
     if op.type in LOOPS and len(readers) != 1:
         return False
     return all(
-        _covers(value) and value.dims == made.dims and any(value is entry for entry in allowed) for value in readers
+        _covers(value) and value.count == made.count and any(value is entry for entry in allowed) for value in readers
     )
 
 

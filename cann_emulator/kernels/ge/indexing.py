@@ -48,7 +48,7 @@ def _start(n: Node, var: torch.Tensor, y: torch.Tensor) -> None:
         *[f"ScatterNd{mode}" for mode in ("Update", "Add", "Sub", "Max", "Min")])  # fmt: skip
 def scatter_nd(n: Node) -> None:
     """Writes slices by tuples of indices; the last of equal ones counts, or all in their order."""
-    var = n.inputs["x" if "x" in n.inputs else "var"]
+    var = next(iter(n.inputs.values()))
     _start(n, var, n.out)
     mode = _MODES[n.type.removeprefix("TensorScatter").removeprefix("ScatterNd")]
     y, updates = (bits(n.out), bits(n.updates)) if mode == 0 else (n.out, n.updates)

@@ -73,12 +73,12 @@ class _Loader:
 
     def _elementwise(self, block: int, operation: dict[str, Any]) -> None:
         attrs = operation["attrs"]
-        dims = attrs["dims"]
-        inputs = [self.tensor(number).expand(dims) for number in operation["in"]["x"]]
+        numbers = operation["in"]["x"]
+        inputs = [self.tensor(number).expand(dims) for number, dims in zip(numbers, attrs["shapes"], strict=True)]
         outputs = [self.tensor(number) for number in operation["out"]["y"]]
         code = [tuple(entry) for entry in attrs["code"]]
         written = list(zip(attrs["written"], outputs, strict=True))
-        self.native["elementwise"](block, operation["name"], dims, inputs, code, written)
+        self.native["elementwise"](block, operation["name"], attrs["count"], inputs, code, written)
 
     def _control_flow(self, block: int, operation: dict[str, Any]) -> None:
         name = f"{operation['type']} ({operation['name']})"

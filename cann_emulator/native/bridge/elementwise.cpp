@@ -113,11 +113,10 @@ ElementwiseKernel elementwise_kernel(const std::string& name) {
 
 int elementwise_result_bytes(const std::string& name) { return table().at(name).result_bytes; }
 
-void ElementwiseProgram::compile(const std::vector<int64_t>& dims, const std::vector<at::Tensor>& read,
+void ElementwiseProgram::compile(int64_t count, const std::vector<at::Tensor>& read,
                                  const std::vector<ElementwiseCode>& code,
                                  const std::vector<std::pair<int, at::Tensor>>& written) {
-    count_ = 1;
-    for (const int64_t size : dims) count_ *= size;
+    count_ = count;
     cost_ = static_cast<int64_t>(code.size());
     std::vector<Place> values(read.size() + code.size());
     std::vector<size_t> last_use(values.size(), 0);
@@ -129,7 +128,7 @@ void ElementwiseProgram::compile(const std::vector<int64_t>& dims, const std::ve
     for (size_t i = 0; i < read.size(); ++i) {
         const at::Tensor& tensor = read[i];
         const int bytes = static_cast<int>(tensor.element_size());
-        TORCH_CHECK(tensor.sizes() == at::IntArrayRef(dims), "an elementwise input has another shape");
+        TORCH_CHECK(tensor.numel() == count, "an elementwise input has another number of elements");
         values[i].bytes = bytes;
         tensors_.push_back(tensor);
         if (tensor.is_contiguous()) {
@@ -137,7 +136,7 @@ void ElementwiseProgram::compile(const std::vector<int64_t>& dims, const std::ve
             last_read = std::max(last_read, last_use[i]);
             continue;
         }
-        Load load{static_cast<int>(i), registers_, bytes, dims, tensor.strides().vec(), false};
+        Load load{static_cast<int>(i), registers_, bytes, tensor.sizes().vec(), tensor.strides().vec(), false};
         merge(load.dims, load.strides);
         load.constant = load.dims.size() == 1 && load.strides[0] == 0;
         values[i].reg = registers_++;

@@ -26,9 +26,10 @@ struct ElementwiseCode {
 
 class ElementwiseProgram {
 public:
-    // Values 0, 1, ... are the tensors `read`, each with shape `dims` (strides are free); the code makes the others.
-    // `written` are values and the dense tensors that they go to. Throws c10::Error for an operation without a kernel.
-    void compile(const std::vector<int64_t>& dims, const std::vector<at::Tensor>& read,
+    // Values 0, 1, ... are the tensors `read`, each of `count` elements in any shape and with any strides; the code makes
+    // the others. `written` are values and the dense tensors that they go to. Throws c10::Error for an operation without
+    // a kernel.
+    void compile(int64_t count, const std::vector<at::Tensor>& read,
                  const std::vector<ElementwiseCode>& code, const std::vector<std::pair<int, at::Tensor>>& written);
     void run() const;
 

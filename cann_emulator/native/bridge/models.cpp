@@ -398,12 +398,13 @@ PyObject* add_switch(PyObject* self, PyObject* args) {
     });
 }
 
-// elementwise(block, name, dims, [tensor...], [(operation, dtype, result, operands...)...], [(register, tensor)...])
+// elementwise(block, name, elements, [tensor...], [(operation, dtype, result, operands...)...], [(register, tensor)...])
 PyObject* add_elementwise(PyObject* self, PyObject* args) {
     int block = 0;
     const char* name = nullptr;
-    PyObject *dims = nullptr, *inputs = nullptr, *code = nullptr, *outputs = nullptr;
-    if (!PyArg_ParseTuple(args, "isOO!O!O!", &block, &name, &dims, &PyList_Type, &inputs, &PyList_Type, &code, &PyList_Type,
+    long long count = 0;
+    PyObject *inputs = nullptr, *code = nullptr, *outputs = nullptr;
+    if (!PyArg_ParseTuple(args, "isLO!O!O!", &block, &name, &count, &PyList_Type, &inputs, &PyList_Type, &code, &PyList_Type,
                           &outputs)) {
         return nullptr;
     }
@@ -426,7 +427,7 @@ PyObject* add_elementwise(PyObject* self, PyObject* args) {
             written.emplace_back(static_cast<int>(PyLong_AsLong(PyTuple_GET_ITEM(entry, 0))),
                                  THPVariable_Unpack(PyTuple_GET_ITEM(entry, 1)));
         }
-        step->program.compile(integers(dims), read, operations, written);
+        step->program.compile(count, read, operations, written);
         return add(self, block, name, std::move(step));
     });
 }
