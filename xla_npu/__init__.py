@@ -30,6 +30,8 @@ def initialize() -> None:
     from jax._src import config, xla_bridge
 
     wanted = (config.jax_platforms.value or "").split(",")
+    if PLATFORM in xla_bridge._backend_factories:
+        return  # a program called this before JAX did
     if PLATFORM not in wanted and not cann_is_installed():
         logger.debug("CANN is not installed: the platform npu is not registered")
         return

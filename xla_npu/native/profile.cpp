@@ -140,10 +140,12 @@ PLUGIN_Profiler_Error* start(PLUGIN_Profiler_Start_Args* args) {
     args->profiler->started = true;
     return nullptr;
 }
-// Called twice: for the size, then with memory of that size.
+// Copies into the caller's memory, or gives the profiler's own, which stays until the next trace.
 PLUGIN_Profiler_Error* collect(PLUGIN_Profiler_CollectData_Args* args) {
-    const std::string& data = args->profiler->data;
-    if (args->buffer) std::memcpy(args->buffer, data.data(), data.size());
+    std::string& data = args->profiler->data;
+    auto* own = reinterpret_cast<uint8_t*>(data.data());
+    if (args->buffer && args->buffer != own) std::memcpy(args->buffer, own, data.size());
+    if (!args->buffer) args->buffer = own;
     args->buffer_size_in_bytes = data.size();
     return nullptr;
 }

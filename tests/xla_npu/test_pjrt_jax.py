@@ -1,0 +1,191 @@
+"""JAX programs on the platform `npu`: what the plugin and its registration do, as a user sees it."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+
+def run(program: str, *, cann: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program in a process of its own; `cann=False` hides CANN from it."""
+    environment = os.environ | {"JAX_PLATFORMS": "npu"} | variables
+    if not cann:
+        for name in ("ASCEND_HOME_PATH", "LD_LIBRARY_PATH"):
+            environment.pop(name, None)
+    environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), environment.get("PYTHONPATH", "")])
+    # The entry point's part: what JAX's discovery does with the installed package.
+    header = "import xla_npu; xla_npu.initialize()\nimport jax, jax.numpy as jnp, numpy as np\n"
+    return subprocess.run(
+        [sys.executable, "-c", header + textwrap.dedent(program)], env=environment, capture_output=True, text=True
+    )
+
+
+def succeed(program: str, **variables: str) -> list[str]:
+    """The lines that a program prints."""
+    result = run(program, **variables)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout.splitlines()
+
+
+def test_the_platform_is_the_default_and_has_the_devices():
+    lines = succeed(
+        """
+        print(jax.default_backend(), len(jax.devices()), jax.devices()[0].platform, jax.devices()[3])
+        print(jax.devices()[0].device_kind, jax.devices()[0].coords)
+        print([str(memory.kind) for memory in jax.devices()[0].addressable_memories()])
+        print(sorted(jax.devices()[0].memory_stats())[:2])
+        """,
+        CANN_EMULATOR_DEVICES="4",
+        CANN_EMULATOR_SOC="Ascend910B1",
+    )
+    assert lines[0] == "npu 4 npu npu:3"
+    assert lines[1] == "Ascend910B1 [0]"
+    assert lines[2] == "['device', 'pinned_host', 'unpinned_host']"
+    assert lines[3] == "['bytes_in_use', 'bytes_limit']"
+
+
+def test_without_cann_the_error_says_how_to_get_it():
+    result = run("jax.devices()", cann=False)
+    assert result.returncode != 0
+    assert "CANN was not found" in result.stderr
+    assert "set_env.sh" in result.stderr
+    assert "cann-emulator run -- python" in result.stderr
+
+
+def test_without_cann_and_without_asking_for_it_jax_runs_on_the_cpu():
+    result = run("print(jax.default_backend(), jnp.arange(3).sum())", cann=False, JAX_PLATFORMS="")
+    assert result.stdout.strip() == "cpu 3", result.stderr
+
+
+@pytest.mark.parametrize("name", ["jax", "jaxlib"])
+def test_another_release_of_jax_is_refused_with_the_one_to_install(monkeypatch, name):
+    from xla_npu import platform
+
+    monkeypatch.setitem(platform.VERSIONS, name, "9.9.9")
+    with pytest.raises(ImportError, match=rf"does not work with {name} 0\.10\.2: pip install .*{name}==9\.9\.9"):
+        platform.check_versions()
+
+
+def test_a_donated_argument_is_deleted_and_its_memory_reused():
+    lines = succeed(
+        """
+        import warnings; warnings.simplefilter("error")
+        x = jnp.arange(1024, dtype=jnp.float32)
+        address = x.unsafe_buffer_pointer()
+        y = jax.jit(lambda x: x + 1, donate_argnums=0)(x)
+        print(x.is_deleted(), y.unsafe_buffer_pointer() == address, float(y[3]))
+        """
+    )
+    assert lines == ["True True 4.0"]
+
+
+def test_callbacks_run_in_order_and_their_errors_reach_the_program():
+    lines = succeed(
+        """
+        from jax.experimental import io_callback
+        seen = []
+        @jax.jit
+        def f(x):
+            jax.debug.print("sum {s}", s=x.sum(), ordered=True)
+            for i in range(3):
+                io_callback(lambda i: seen.append(int(i)), None, i + x[0].astype(int), ordered=True)
+            return jax.pure_callback(lambda a: np.sort(a), x, x) * 2
+        print(f(jnp.array([3.0, 1.0, 2.0])))
+        jax.effects_barrier()
+        print(seen)
+        def fail(a):
+            raise ValueError("no such number")
+        try:
+            jax.block_until_ready(jax.jit(lambda x: jax.pure_callback(fail, x, x))(jnp.ones(2)))
+        except jax.errors.JaxRuntimeError as error:
+            print("ValueError: no such number" in str(error))
+        print(jnp.ones(2) + 1)
+        """
+    )
+    assert lines == ["sum 6.0", "[2. 4. 6.]", "[3, 4, 5]", "True", "[2. 2.]"]
+
+
+def test_linear_algebra_on_the_host_is_the_cpu_s_and_differentiable():
+    lines = succeed(
+        """
+        a = np.random.default_rng(0).normal(size=(2, 4, 4)).astype(np.float32)
+        a = a @ a.transpose(0, 2, 1) + np.eye(4, dtype=np.float32)
+        functions = [
+            lambda a: jnp.linalg.eigh(a)[0], lambda a: jnp.linalg.svd(a, compute_uv=False), lambda a: jnp.linalg.qr(a)[1],
+            lambda a: jax.lax.linalg.lu(a)[0],
+        ]
+        cpu = jax.devices("cpu")[0]
+        for f in functions:
+            for g in (f, jax.grad(lambda a: jnp.sum(f(a) ** 2))):
+                there = jax.jit(g)(a)
+                here = jax.jit(g)(jax.device_put(a, cpu))
+                assert there.devices() == {jax.devices()[0]}
+                np.testing.assert_allclose(there, here, rtol=1e-3, atol=1e-3 * np.abs(np.asarray(here)).max())
+        print("same")
+        """
+    )
+    assert lines == ["same"]
+
+
+def test_out_of_memory_is_an_error_and_the_process_goes_on():
+    lines = succeed(
+        """
+        try:
+            jax.block_until_ready(jax.device_put(np.ones(1 << 28, np.float32)))
+        except jax.errors.JaxRuntimeError as error:
+            print(str(error).split(":")[0], "Out of memory on npu:0" in str(error))
+        try:
+            jax.jit(lambda x: jnp.broadcast_to(x, (1 << 28, 4)) + 1)(1.0)
+        except jax.errors.JaxRuntimeError as error:
+            print(str(error).split(":")[0])
+        print(jnp.arange(3).sum())
+        """,
+        CANN_EMULATOR_HBM_GB="0.5",
+    )
+    assert lines == ["RESOURCE_EXHAUSTED True", "RESOURCE_EXHAUSTED", "3"]
+
+
+def test_programs_are_serialised_and_run_in_another_process(tmp_path):
+    file = tmp_path / "program"
+    succeed(
+        f"""
+        import pickle
+        from jax.experimental.serialize_executable import serialize
+        compiled = jax.jit(lambda x: x * 2 + 1).lower(jnp.zeros(3)).compile()
+        pickle.dump(serialize(compiled), open({str(file)!r}, "wb"))
+        """
+    )
+    lines = succeed(
+        f"""
+        import pickle
+        from jax.experimental.serialize_executable import deserialize_and_load
+        loaded = deserialize_and_load(*pickle.load(open({str(file)!r}, "rb")), execution_devices=jax.devices()[:1])
+        print(loaded(jnp.arange(3.0)))
+        """
+    )
+    assert lines == ["[1. 3. 5.]"]
+
+
+def test_arrays_are_handed_over_by_dlpack():
+    lines = succeed(
+        """
+        x = jnp.arange(6, dtype=jnp.float32).reshape(2, 3)
+        print(np.asarray(jax.device_put(x, jax.devices("cpu")[0])).sum())
+        """
+    )
+    assert lines == ["15.0"]
+
+
+def test_a_trace_shows_what_the_devices_ran(tmp_path):
+    succeed(
+        f"""
+        f = jax.jit(lambda x: x + 1)
+        jax.block_until_ready(f(jnp.ones(3)))
+        with jax.profiler.trace({str(tmp_path)!r}):
+            jax.block_until_ready(f(jnp.ones(3)))
+        """
+    )
+    (file,) = tmp_path.rglob("*.xplane.pb")
+    assert b"/device:NPU:0" in file.read_bytes()
