@@ -76,6 +76,10 @@ results: $(STAMPS)/installed ## write the README's results table from the last m
 conformance: $(STAMPS)/native ## PyTorch's operator database on the emulated NPU against the CPU; a report by operator
 	OMP_NUM_THREADS=1 $(EMULATOR) $(BIN)/python -m conformance $(CONFORMANCE_ARGS)
 
+jax-conformance: $(STAMPS)/native ## JAX's own tests on the NPU; JAX_TESTS=DIR, a clone of jax at jax-v0.10.2
+	@test -n "$(JAX_TESTS)" || { echo 'JAX_TESTS=DIR is needed: git clone --depth 1 --branch jax-v0.10.2 https://github.com/jax-ml/jax DIR' >&2; exit 2; }
+	OMP_NUM_THREADS=1 $(EMULATOR) $(BIN)/python -m conformance.jaxtests $(JAX_TESTS) $(CONFORMANCE_ARGS)
+
 lint: $(STAMPS)/installed ## ruff and mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check

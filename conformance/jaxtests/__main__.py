@@ -1,0 +1,5 @@
+import sys
+
+from conformance.jaxtests.cli import main
+
+sys.exit(main())

@@ -1,0 +1,118 @@
+"""The command line of the run of JAX's own tests."""
+
+import argparse
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from conformance.jaxtests import passing, report, runner
+from conformance.jaxtests.verdicts import Verdict
+
+_HERE = Path(__file__).parent
+TAG = "jax-v0.10.2"
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="python -m conformance.jaxtests",
+        description=f"Runs JAX's own tests (a clone of the jax repository at {TAG}) on the NPU.",
+        epilog="Exit code: 0, or 1 if a target is missed, a case ends its process, or a listed case no longer passes.",
+    )
+    made.add_argument("tests", type=Path, metavar="DIR", help="the clone")
+    made.add_argument("--tier", action="append", choices=sorted(tiers()), help="only this tier; repeatable")
+    made.add_argument("--file", action="append", metavar="NAME", help="only this file, as lax_test; repeatable")
+    made.add_argument(
+        "--cases", type=int, default=10, metavar="N", help="cases of each generated family (10, JAX's own)"
+    )
+    made.add_argument("--jobs", type=int, default=2, metavar="N", help="files at once (2)")
+    made.add_argument("--timeout", type=float, default=300, metavar="S", help="seconds that a case may take (300)")
+    made.add_argument("--reverse", action="store_true", help="files in the other order: the counts must not change")
+    made.add_argument("--update-passing", action="store_true", help="add what passes to the committed lists")
+    made.add_argument("--output", type=Path, default=Path("outputs/jax_conformance"), metavar="DIR", help="the report")
+    return made
+
+
+def tiers() -> dict[str, dict[str, Any]]:
+    return tomllib.loads((_HERE / "tiers.toml").read_text(encoding="utf-8"))
+
+
+def skips() -> dict[str, list[str]]:
+    """Patterns of cases that are left out, by file. Raises ValueError for an entry without a reason."""
+    entries = tomllib.loads((_HERE / "skips.toml").read_text(encoding="utf-8")).get("skip", [])
+    found: dict[str, list[str]] = {}
+    for entry in entries:
+        if set(entry) != {"file", "case", "reason"} or not entry["reason"].strip():
+            raise ValueError(f"skips.toml: {entry} needs file, case and reason")
+        found.setdefault(entry["file"], []).append(entry["case"])
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    if not (options.tests / "tests" / "lax_test.py").exists():
+        print(
+            f"{options.tests} holds no tests/lax_test.py: name a clone of the jax repository at the tag {TAG}\n"
+            f"  git clone --depth 1 --branch {TAG} https://github.com/jax-ml/jax DIR",
+            file=sys.stderr,
+        )
+        return 2
+    table = tiers()
+    files = [
+        name for number, tier in table.items() if not options.tier or number in options.tier for name in tier["files"]
+    ]
+    if options.file:
+        files = options.file
+    if options.reverse:
+        files = files[::-1]
+    environment = {
+        "JAX_PLATFORMS": "npu,cpu",
+        "JAX_NUM_GENERATED_CASES": str(options.cases),
+        "JAX_TRACEBACK_FILTERING": "off",
+    }
+    done = 0
+
+    def say(result: runner.FileResult) -> None:
+        nonlocal done
+        done += 1
+        print(
+            f"[{done}/{len(files)}] {report.line(result.name, report.share([result]))}  {result.seconds:.0f} s",
+            flush=True,
+        )
+        if result.problem:
+            print(f"  not collected: {result.problem}", flush=True)
+
+    results = runner.run(
+        files,
+        options.tests.resolve(),
+        skips(),
+        say,
+        jobs=options.jobs,
+        timeout=options.timeout,
+        environment=environment,
+    )
+    if options.file and not any(set(tier["files"]) & set(files) for tier in table.values()):
+        table = {"-": {"about": "files outside the tiers", "target": 0.0, "files": files}}
+    report.write(results, table, options.output)
+    print("\n" + "\n".join(report.lines(results, table)))
+    print(f"{options.output / 'report.md'}, {options.output / 'report.json'}")
+    return _finish(results, table, options)
+
+
+def _finish(results: list[runner.FileResult], table: dict[str, dict[str, Any]], options: argparse.Namespace) -> int:
+    bad = False
+    for result in results:
+        passed = {case for case, verdict in result.verdicts.items() if verdict == Verdict.PASSED}
+        listed = passing.read(result.name)
+        for case in sorted((listed & set(result.verdicts)) - passed):
+            bad = True
+            print(f"listed and does not pass: {result.name} {case}")
+        if options.update_passing and passed - listed:
+            passing.write(result.name, listed | passed)
+            print(f"{result.name}: {len(passed - listed)} cases added to the list")
+        bad |= bool(result.problem) or Verdict.CRASHED in result.verdicts.values()
+    if not options.file:
+        for tier in table.values():
+            of_tier = [result for result in results if result.name in tier["files"]]
+            bad |= bool(of_tier) and report.share(of_tier).of_all < tier["target"]
+    return int(bad)
