@@ -49,7 +49,8 @@ def _broken_imports(old: list[Ref], after: dict[tuple[Any, ...], Ref]) -> set[tu
     found = set()
     for ref in old:
         now = after.get(_key(ref.place, ref.kind, ref.name)) if ref.kind == "module" else None
-        if now is not None and (isinstance(now.result, Missing) or getattr(now.result, "moved_from", "")):
+        result = now.result if now is not None else None
+        if isinstance(result, Missing) or (isinstance(result, Found) and result.moved_from):
             found.add((ref.place.file, ref.name))
     return found
 
@@ -281,7 +282,7 @@ def _called(symbol: Symbol) -> bool:
 
 def _fold(findings: Findings, cascades: dict[str, list[Place]]) -> None:
     """Uses behind a broken one go to its item."""
-    by_symbol = {}
+    by_symbol: dict[str, Item] = {}
     for item in findings.items.values():
         by_symbol.setdefault(item.upstream_symbol, item)
     for path, places in cascades.items():
@@ -289,10 +290,10 @@ def _fold(findings: Findings, cascades: dict[str, list[Place]]) -> None:
         while owner and owner not in by_symbol:
             owner = owner.rpartition(".")[0]
         below = next((symbol for symbol in by_symbol if symbol.startswith(f"{path}.")), "")
-        item = by_symbol.get(owner) or by_symbol.get(below)
+        named = by_symbol.get(owner) or by_symbol.get(below)
         for place in places:
             use = findings.use(place)
-            root = item or _before(findings, use)
+            root = named or _before(findings, use)
             if root is not None and use not in root.downstream and use not in root.cascade:
                 root.cascade.append(use)
 

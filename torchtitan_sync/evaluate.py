@@ -394,7 +394,8 @@ class Evaluator:
             return
         source = program.absolute(self.module, "." * node.level + (node.module or ""))
         origin = program.module_result(source)
-        if not isinstance(origin, Found) or origin.moved_from:
+        starred = any(alias.name == "*" for alias in node.names)
+        if starred or not isinstance(origin, Found) or origin.moved_from:
             self._note_at(node, "module", source, origin, source.rpartition(".")[0], node.col_offset)
         for alias in node.names:
             if alias.name == "*":
@@ -1335,6 +1336,7 @@ def _asked(test: ast.expr) -> list[str]:
         and call.func.id == "hasattr"
         and len(call.args) == 2
         and isinstance(call.args[1], ast.Constant)
+        and isinstance(call.args[1].value, str)
     ]
 
 

@@ -66,6 +66,13 @@ class Findings:
         start, end = (len(data[:column].decode("utf-8", "ignore")) for column in (place.column, place.end_column))
         return Use(place.file, place.line, start, end, line.strip())
 
+    def changed(self, path: str) -> bool:
+        """Whether an upstream file differs between the snapshots."""
+        blobs = [
+            {file.path: file.blob for file in program.files.values()}.get(path) for program in (self.old, self.new)
+        ]
+        return blobs[0] != blobs[1]
+
     def file_of(self, symbol: str) -> str:
         """The upstream file of a dotted name, in the old snapshot or else the new one."""
         for program in (self.old, self.new):

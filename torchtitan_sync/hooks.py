@@ -156,6 +156,8 @@ class Hooks:
         misfits = {how: site for how, site in refused(params, after, partial=partial).items() if how not in known}
         for how, site in misfits.items():
             file = self._findings.new.files[site.module].path
+            # What changed is the call, where the definition did not.
+            own = self._findings.file_of(symbol)
             taken = {param.name for param in params}
             extra = [word for word in site.call.keywords if word not in taken]
             self._findings.add(
@@ -164,6 +166,7 @@ class Hooks:
                 f"upstream calls `{how}` ({file}:{site.call.line})",
                 place,
                 detail=f"takes {shown(params)}",
+                file=own if self._findings.changed(own) else file,
                 confidence=0.9,
                 suggestion=f"take {', '.join(f'`{word}`' for word in extra)}, or **kwargs"
                 if extra

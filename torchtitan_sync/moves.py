@@ -351,7 +351,9 @@ class Mover:
         known = {**old_symbol.members, **old_symbol.attributes}
         fresh = [s for n, s in {**new_symbol.attributes, **new_symbol.members}.items() if n not in known]
         fresh = [s for s in fresh if s.kind == found.symbol.kind]
-        scored = [(self._member_likeness(found, target.module, s), s) for s in fresh]
+        gone = [s for n, s in known.items() if n not in {**new_symbol.attributes, **new_symbol.members}]
+        only = len(fresh) == len([s for s in gone if s.kind == found.symbol.kind]) == 1
+        scored = [(self._member_likeness(found, target.module, s, only=only), s) for s in fresh]
         scored = [entry for entry in scored if entry[0] >= _ALIKE]
         if not scored:
             return None
@@ -361,7 +363,8 @@ class Mover:
             return None  # two are as good
         return Move(f"{target.path}.{symbol.name}", round(0.35 + 0.6 * likeness, 2), "renamed in its class")
 
-    def _member_likeness(self, found: Found, module: str, other: Symbol) -> float:
+    def _member_likeness(self, found: Found, module: str, other: Symbol, *, only: bool) -> float:
+        """`only`: nothing else of its kind went, and nothing else came."""
         assert found.symbol is not None
         if found.symbol.kind != "value":
             old = bodies.of(self.old, found.module, found.symbol).replace(found.symbol.name, "_")
@@ -370,6 +373,8 @@ class Mover:
         said = [(found.symbol.annotation, other.annotation), (found.symbol.value, other.value)]
         equal = [a == b for a, b in said if a or b]
         same = sum(equal) / len(equal) if equal else 0.0
+        if only and equal and same == 1.0:
+            return max(0.6, 0.5 * names + 0.5 * same)
         return 0.5 * names + 0.5 * same if names >= 0.4 else 0.0
 
     def _method_elsewhere(self, found: Found, owner: Class) -> Move | None:
@@ -468,6 +473,7 @@ def _common(first: str, second: str) -> list[str]:
 
 
 def _word_likeness(first: str, second: str) -> float:
-    """Of two names, by their words."""
-    a, b = set(first.lower().strip("_").split("_")), set(second.lower().strip("_").split("_"))
-    return 2 * len(a & b) / (len(a) + len(b))
+    """Of two names, by their words; a word and its beginning (`len`, `length`) are the same."""
+    a, b = (name.lower().strip("_").split("_") for name in (first, second))
+    shared = sum(any(x.startswith(y) or y.startswith(x) for y in b if x and y) for x in a)
+    return min(1.0, 2 * shared / (len(a) + len(b)))
