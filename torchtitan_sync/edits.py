@@ -109,17 +109,16 @@ class _Plan:
         self._new_imports: dict[tuple[str, str], None] = {}
 
     def find(self, edit: Edit) -> cst.Name | cst.SimpleString | None:
-        """The token at an edit's place; where only the line is known, the one that has the old name."""
-        use, name = edit.use, edit.rename.old.rpartition(".")[2]
-        tokens = self._tokens.get(use.line, [])
-        if use.end_column > use.column:
-            inside = [
-                node
-                for position, node in tokens
-                if (position.start.line, position.start.column) <= (use.line, use.end_column - 1)
-                and (position.end.line, position.end.column) >= (use.line, use.end_column)
-            ]
-            return inside[-1] if inside else None
+        """The token at an edit's place, the last one in it, or the only one of the line that has the old name."""
+        start, end = (edit.use.line, edit.use.column), (edit.use.line, edit.use.end_column)
+        tokens = self._tokens.get(edit.use.line, [])
+        if start < end:
+            spans = [((p.start.line, p.start.column), (p.end.line, p.end.column), node) for p, node in tokens]
+            around = [node for first, last, node in spans if first <= start and end <= last]
+            within = [node for first, last, node in spans if start <= first and last <= end]
+            if around or within:
+                return (around or within)[-1]
+        name = edit.rename.old.rpartition(".")[2]
         named = [node for _, node in tokens if isinstance(node, cst.Name) and node.value == name]
         return named[0] if len(named) == 1 else None
 
