@@ -53,7 +53,7 @@ def narrow(b: Builder, x: Tensor, kind: ElementType) -> Tensor:
     if (np.signbit(values) & np.isfinite(values)).any():
         sign = b.compare(bits, b.scalar(0, bits), "LT")
         zero_is_unsigned = kind.name.endswith("FNUZ")
-        negative = b.add(code, b.scalar(2 ** (kind.bits - 1), code))
+        negative = b.or_(code, b.scalar(2 ** (kind.bits - 1), code))
         if zero_is_unsigned:
             negative = b.select(b.compare(code, b.scalar(0, code), "EQ"), code, negative)
         code = b.select(sign, negative, code)

@@ -37,10 +37,11 @@ def partition(module: ir.Module, options: Options) -> tuple[ir.Module, list[Shar
         Unsupported: the program cannot be partitioned at all.
     """
     known = meshes(module)
+    inline_calls(module)
+    _mark_single(module, known)
     if not known:
         return module, *_spread(module, known)
     _settle(module, options)
-    inline_calls(module)
     run_passes(module, PROPAGATE)
     _divide_evenly(module, known)
     spread = _spread(module, known)
@@ -60,6 +61,24 @@ def partition(module: ir.Module, options: Options) -> tuple[ir.Module, list[Shar
         raise Unsupported(f"the program cannot be partitioned: {result}")
     local = ir.Module.parse(result, module.context)
     return local, *spread
+
+
+# Marks a host callback that one device makes for all of them.
+ONCE = "xla_npu.once"
+
+
+def _mark_single(module: ir.Module, known: dict[str, Mesh]) -> None:
+    """Operations placed on one device (JAX's callbacks): their operands are gathered, everyone gets the results."""
+
+    def visit(op: Any) -> ir.WalkResult:
+        text = str(op.attributes["sdy.sharding"]) if "sdy.sharding" in op.attributes else ""
+        names = re.findall(r"<@([\w.\-]+),", text)
+        if op.name == "stablehlo.custom_call" and names and not any(name in known for name in names):
+            del op.attributes["sdy.sharding"]
+            op.attributes[ONCE] = ir.UnitAttr.get()
+        return ir.WalkResult.ADVANCE
+
+    _main(module).walk(visit)
 
 
 def _settle(module: ir.Module, options: Options) -> None:

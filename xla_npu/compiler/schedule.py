@@ -18,6 +18,7 @@ from xla_npu.compiler.dtypes import BOOL, I32, UNSIGNED, ElementType
 from xla_npu.compiler.errors import Unsupported
 from xla_npu.compiler.graph import Graph
 from xla_npu.compiler.lowering import TERMINATORS, Lowering, ProgramInfo
+from xla_npu.compiler.partition import ONCE
 from xla_npu.compiler.program import inline_calls
 from xla_npu.compiler.rules.control import captured
 from xla_npu.compiler.tensor import Tensor
@@ -242,6 +243,7 @@ class Schedule:
             {
                 "kind": "callback",
                 "target": CALLBACK,
+                "once": ONCE in op.attributes,
                 "payload": {"id": int(ir.IntegerAttr(config["id"]).value)},
                 "inputs": inputs,
                 "outputs": outputs,
