@@ -113,7 +113,9 @@ def test_linear_algebra_on_the_host_is_the_cpu_s_and_differentiable():
         a = np.random.default_rng(0).normal(size=(2, 4, 4)).astype(np.float32)
         a = a @ a.transpose(0, 2, 1) + np.eye(4, dtype=np.float32)
         functions = [
-            lambda a: jnp.linalg.eigh(a)[0], lambda a: jnp.linalg.svd(a, compute_uv=False), lambda a: jnp.linalg.qr(a)[1],
+            lambda a: jnp.linalg.eigh(a)[0],
+            lambda a: jnp.linalg.svd(a, compute_uv=False),
+            lambda a: jnp.linalg.qr(a)[1],
             lambda a: jax.lax.linalg.lu(a)[0],
         ]
         cpu = jax.devices("cpu")[0]
