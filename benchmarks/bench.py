@@ -25,6 +25,9 @@ TABLE: list[tuple[str, str, str, float | None]] = [
     ("launches_reference", "kernel launches a step, reference preset", "{:.0f}", None),
     ("launches_ratio", "the first to the second", "{:.2f} x", 0.7),
     ("host_rss_ratio", "host memory to HBM", "{:.2f} x", 1.2),
+    ("jax_dispatch_ratio", "JAX, cached jit(x + 1), to JAX's CPU", "{:.2f} x", 3),
+    ("jax_upload_ratio", "JAX, 64 MiB to the device, to memcpy", "{:.2f} x", 1.43),
+    ("jax_download_ratio", "JAX, 64 MiB from the device, to memcpy", "{:.2f} x", 1.43),
 ]
 
 
@@ -88,11 +91,16 @@ def converters() -> dict[str, Any]:
     return {"launches_saved": saved}
 
 
+def jax_overheads() -> dict[str, Any]:
+    return run("jax_overheads.py", threads=1)
+
+
 MEASUREMENTS: dict[str, Callable[[], dict[str, Any]]] = {
     "launch": launch_overhead,
     "memory": host_memory,
     "step": training_step,
     "converters": converters,
+    "jax": jax_overheads,
 }
 
 

@@ -2,7 +2,7 @@
 
 Prints as its last line {"jax_dispatch_us", "jax_dispatch_cpu_us", "jax_dispatch_ratio", "jax_upload_ratio",
 "jax_download_ratio"}. The first three are microseconds of a call of the cached `jit(x + 1)` on 16 floats; the last two
-the bandwidth of 64 MiB to and from the device over that of a memcpy between pages as fresh as theirs.
+the time of 64 MiB to and from the device over that of a memcpy between pages as fresh as theirs.
 """
 
 import json
@@ -63,8 +63,8 @@ def main() -> None:
                 "jax_dispatch_us": round(on_npu, 2),
                 "jax_dispatch_cpu_us": round(on_cpu, 2),
                 "jax_dispatch_ratio": round(on_npu / on_cpu, 3),
-                "jax_upload_ratio": round(memcpy / upload, 3),
-                "jax_download_ratio": round(new_copy / download, 3),
+                "jax_upload_ratio": round(upload / memcpy, 3),
+                "jax_download_ratio": round(download / new_copy, 3),
             }
         )
     )
