@@ -13,8 +13,9 @@ from ge.offline_compile import build_initialize, build_model
 
 DTYPES = {
     np.dtype(np.float32): DataType.DT_FLOAT, np.dtype(np.float16): DataType.DT_FLOAT16,
-    np.dtype(np.float64): DataType.DT_DOUBLE, np.dtype(np.int8): DataType.DT_INT8, np.dtype(np.int16): DataType.DT_INT16,
-    np.dtype(np.int32): DataType.DT_INT32, np.dtype(np.int64): DataType.DT_INT64, np.dtype(np.uint8): DataType.DT_UINT8,
+    np.dtype(np.float64): DataType.DT_DOUBLE, np.dtype(np.int8): DataType.DT_INT8,
+    np.dtype(np.int16): DataType.DT_INT16, np.dtype(np.int32): DataType.DT_INT32,
+    np.dtype(np.int64): DataType.DT_INT64, np.dtype(np.uint8): DataType.DT_UINT8,
     np.dtype(np.uint16): DataType.DT_UINT16, np.dtype(np.uint32): DataType.DT_UINT32,
     np.dtype(np.uint64): DataType.DT_UINT64, np.dtype(np.bool_): DataType.DT_BOOL,
     np.dtype(np.complex64): DataType.DT_COMPLEX64, np.dtype(np.complex128): DataType.DT_COMPLEX128,
@@ -169,7 +170,7 @@ class Model:
                     )
                 )
         results = []
-        for i, (dtype, dims) in enumerate(self.outputs):
+        for i in range(len(self.outputs)):
             size = int(acl().aclmdlGetOutputSizeByIndex(self.desc, i))
             results.append(places[donated[i]] if donated and i in donated else self._device(size))
         check(

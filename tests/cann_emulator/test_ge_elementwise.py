@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from ge.graph import DataType
+
 from tests.cann_emulator.ge_runtime import Net, run
 
 FLOATS = (np.float32, np.float64, np.float16)
@@ -130,7 +131,9 @@ def test_bf16_is_rounded_after_every_operator():
 def test_wide_results_do_not_overwrite_narrow_operands():
     x = np.arange(-3000, 3000, dtype=np.int16)
     net = Net()
-    a = net.op("Cast", net.op("Mul", net.data(np.int16, x.shape), net.const(np.int16(3))), dst_type=int(DataType.DT_INT32))
+    a = net.op(
+        "Cast", net.op("Mul", net.data(np.int16, x.shape), net.const(np.int16(3))), dst_type=int(DataType.DT_INT32)
+    )
     b = net.op("Sub", a, net.const(np.int32(1)))
     net.output(net.op("Less", b, net.const(np.int32(7))), net.op("Cast", b, dst_type=int(DataType.DT_INT16)))
     less, back = run(net, x)
@@ -141,6 +144,7 @@ def test_wide_results_do_not_overwrite_narrow_operands():
 
 def _threefry(net: Net, key, counter, rounds: int = 5):
     """The mixing of JAX's random numbers, in int32 with unsigned shifts."""
+
     def right(x, by: int):
         unsigned = net.op("Bitcast", x, type=DataType.DT_UINT32)
         shifted = net.op("RightShift", unsigned, net.const(np.uint32(by)))

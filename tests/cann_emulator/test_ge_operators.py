@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from ge.graph import DataType, Format
+
 from tests.cann_emulator.ge_runtime import AclError, Net, run
 
 RNG = np.random.default_rng(0)
@@ -116,7 +117,9 @@ def test_matrix_products(flip):
 def test_matrix_products_broadcast_batches_and_sum_halves_in_fp32():
     a, b = RNG.normal(size=(2, 1, 3, 64)).astype(np.float16), RNG.normal(size=(5, 64, 2)).astype(np.float16)
     got = _one("BatchMatMulV2", [a, b])[0]
-    np.testing.assert_allclose(got, (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16), rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(
+        got, (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16), rtol=2e-3, atol=2e-3
+    )
 
 
 CONVOLUTIONS = {
@@ -217,4 +220,6 @@ def test_linear_algebra_agrees_with_numpy():
 def test_fourier_transforms_agree_with_numpy():
     x = (RNG.normal(size=(3, 8)) + 1j * RNG.normal(size=(3, 8))).astype(np.complex64)
     np.testing.assert_allclose(_one("FFT", [x])[0], np.fft.fft(x), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(_one("RFFT", [x.real.copy()], [np.array([8], np.int32)])[0], np.fft.rfft(x.real), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        _one("RFFT", [x.real.copy()], [np.array([8], np.int32)])[0], np.fft.rfft(x.real), rtol=1e-4, atol=1e-5
+    )

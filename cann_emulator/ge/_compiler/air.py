@@ -40,7 +40,7 @@ def _read_tensor(message: Any) -> Tensor:
 def read_attr(message: Any) -> Any:
     """An attribute's value."""
     kind = message.WhichOneof("value")
-    value = getattr(message, kind) if kind else None
+    value: Any = getattr(message, kind) if kind else None
     if kind == "s":
         return value.decode()
     if kind == "dt":

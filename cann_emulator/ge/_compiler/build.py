@@ -93,7 +93,8 @@ class Builder:
             if isinstance(fact, list):
                 operation.outputs[port.name] = [Value(dtype, dims, producer=operation) for dtype, dims in fact]
             else:
-                operation.outputs[port.name] = Value(*fact, producer=operation)
+                dtype, dims = fact
+                operation.outputs[port.name] = Value(dtype, dims, producer=operation)
         self._check(node, definition, operation)
         return operation
 
@@ -109,13 +110,13 @@ class Builder:
             declared = SHORT.get(desc._data_type)
             shape = tuple(desc._shape)
             # A description that is not filled in (a scalar float, or no dtype) says nothing.
-            if declared is not None and (shape or value.dims == ()) and -1 not in shape and shape != (-2,):
-                if (declared, shape) != (value.dtype, value.dims):
-                    raise GraphFault(
-                        "E10501",
-                        f"Node [{node.name}] ({node.type}): output {i} is declared {declared}{list(shape)}, inferred "
-                        f"{value.dtype}{list(value.dims)}.",
-                    )
+            said = declared is not None and (shape or value.dims == ()) and -1 not in shape and shape != (-2,)
+            if said and (declared, shape) != (value.dtype, value.dims):
+                raise GraphFault(
+                    "E10501",
+                    f"Node [{node.name}] ({node.type}): output {i} is declared {declared}{list(shape)}, inferred "
+                    f"{value.dtype}{list(value.dims)}.",
+                )
 
 
 def _port_dtype(node: Node, name: str, value: Value | list[Value] | None) -> str | None:
@@ -133,27 +134,25 @@ def in_order(graph: Graph) -> list[Node]:
     Raises:
         GraphFault: there is a cycle.
     """
-    done: dict[Node, bool] = {}
-    ordered: list[Node] = []
+    entered: set[Node] = set()
+    done: dict[Node, None] = {}  # in order
     for start in graph._nodes:
-        stack = [(start, False)]
+        stack = [start]
         while stack:
-            node, left = stack.pop()
-            if left:
-                done[node] = True
-                ordered.append(node)
-                continue
+            node = stack[-1]
             if node in done:
-                if not done[node] and stack and any(entry[0] is node and entry[1] for entry in stack):
+                stack.pop()
+            elif node in entered:
+                done[node] = None
+                stack.pop()
+            else:
+                entered.add(node)
+                sources = [source[0] for source in node._inputs if source is not None] + node._controls
+                waiting = [source for source in reversed(sources) if source not in done]
+                if any(source in entered and source in stack for source in waiting):
                     raise GraphFault("E10501", f"Graph [{graph.name}] has a cycle through node [{node.name}].")
-                continue
-            done[node] = False
-            stack.append((node, True))
-            sources = [source[0] for source in node._inputs if source is not None]
-            for source in reversed(sources + node._controls):
-                if not done.get(source):
-                    stack.append((source, False))
-    return ordered
+                stack.extend(waiting)
+    return list(done)
 
 
 def _data(node: Node) -> Value:
@@ -163,8 +162,8 @@ def _data(node: Node) -> Value:
     if any(dim < 0 for dim in desc._shape):
         raise GraphFault(
             "E10501",
-            f"Data node [{node.name}] has shape {list(desc._shape)}: dynamic shapes are not supported; compile a model for "
-            f"each shape.",
+            f"Data node [{node.name}] has shape {list(desc._shape)}: dynamic shapes are not supported; compile a model "
+            f"for each shape.",
         )
     return Value(_short(desc._data_type, node.name), tuple(desc._shape))
 

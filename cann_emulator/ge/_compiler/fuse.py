@@ -13,19 +13,19 @@ _ALL = _NUMBERS | {"bool"}
 # GE operator -> (the native kernel, the dtypes that it has).
 _KERNELS: dict[str, tuple[str, frozenset[str]]] = {
     "Add": ("add", _NUMBERS), "AddV2": ("add", _NUMBERS), "Sub": ("sub", _NUMBERS), "Mul": ("mul", _NUMBERS),
-    "RealDiv": ("div", _FLOATS), "Div": ("div", _FLOATS), "FloorDiv": ("fdiv", _NUMBERS), "TruncateDiv": ("tdiv", _NUMBERS),
-    "FloorMod": ("fmod", _NUMBERS), "TruncateMod": ("tmod", _NUMBERS), "Mod": ("tmod", _NUMBERS),
-    "Maximum": ("max", _NUMBERS), "Minimum": ("min", _NUMBERS), "Equal": ("eq", _ALL), "NotEqual": ("ne", _ALL),
-    "Less": ("lt", _ALL), "LessEqual": ("le", _ALL), "Greater": ("gt", _ALL), "GreaterEqual": ("ge", _ALL),
-    "LogicalAnd": ("and", frozenset({"bool"})), "LogicalOr": ("or", frozenset({"bool"})),
-    "LogicalNot": ("not", frozenset({"bool"})), "BitwiseAnd": ("and", _INTEGERS), "BitwiseOr": ("or", _INTEGERS),
-    "BitwiseXor": ("xor", _INTEGERS), "Invert": ("not", _INTEGERS), "LeftShift": ("shl", _INTEGERS),
-    "RightShift": ("shr", _INTEGERS), "PopulationCount": ("popcount", _INTEGERS), "Neg": ("neg", _NUMBERS),
-    "Abs": ("abs", _NUMBERS), "Sign": ("sign", _NUMBERS), "Square": ("square", _NUMBERS), "Relu": ("relu", _NUMBERS),
-    "Sqrt": ("sqrt", _FLOATS), "Rsqrt": ("rsqrt", _FLOATS), "Reciprocal": ("reciprocal", _FLOATS),
-    "Inv": ("reciprocal", _FLOATS), "Floor": ("floor", _FLOATS), "Ceil": ("ceil", _FLOATS), "Trunc": ("trunc", _FLOATS),
-    "Rint": ("rint", _FLOATS), "IsNan": ("isnan", _FLOATS), "IsInf": ("isinf", _FLOATS),
-    "IsFinite": ("isfinite", _FLOATS),
+    "RealDiv": ("div", _FLOATS), "Div": ("div", _FLOATS), "FloorDiv": ("fdiv", _NUMBERS),
+    "TruncateDiv": ("tdiv", _NUMBERS), "FloorMod": ("fmod", _NUMBERS), "TruncateMod": ("tmod", _NUMBERS),
+    "Mod": ("tmod", _NUMBERS), "Maximum": ("max", _NUMBERS), "Minimum": ("min", _NUMBERS), "Equal": ("eq", _ALL),
+    "NotEqual": ("ne", _ALL), "Less": ("lt", _ALL), "LessEqual": ("le", _ALL), "Greater": ("gt", _ALL),
+    "GreaterEqual": ("ge", _ALL), "LogicalAnd": ("and", frozenset({"bool"})),
+    "LogicalOr": ("or", frozenset({"bool"})), "LogicalNot": ("not", frozenset({"bool"})),
+    "BitwiseAnd": ("and", _INTEGERS), "BitwiseOr": ("or", _INTEGERS), "BitwiseXor": ("xor", _INTEGERS),
+    "Invert": ("not", _INTEGERS), "LeftShift": ("shl", _INTEGERS), "RightShift": ("shr", _INTEGERS),
+    "PopulationCount": ("popcount", _INTEGERS), "Neg": ("neg", _NUMBERS), "Abs": ("abs", _NUMBERS),
+    "Sign": ("sign", _NUMBERS), "Square": ("square", _NUMBERS), "Relu": ("relu", _NUMBERS), "Sqrt": ("sqrt", _FLOATS),
+    "Rsqrt": ("rsqrt", _FLOATS), "Reciprocal": ("reciprocal", _FLOATS), "Inv": ("reciprocal", _FLOATS),
+    "Floor": ("floor", _FLOATS), "Ceil": ("ceil", _FLOATS), "Trunc": ("trunc", _FLOATS), "Rint": ("rint", _FLOATS),
+    "IsNan": ("isnan", _FLOATS), "IsInf": ("isinf", _FLOATS), "IsFinite": ("isfinite", _FLOATS),
 }  # fmt: skip
 # These cost more than memory does: large tensors are left to ATen's kernels, which use vectors for them.
 _HEAVY: dict[str, tuple[str, frozenset[str]]] = {
@@ -148,7 +148,8 @@ def fuse(block: Block, together: bool = True) -> None:
         if chosen is None and together:
             roots = {id(value.root) for value in reads}
             chosen = next(
-                (group for group in open_groups if group.count == count and (count <= _NEAR or group.read & roots)), None
+                (group for group in open_groups if group.count == count and (count <= _NEAR or group.read & roots)),
+                None,
             )
         if chosen is None:
             chosen = _Group(count)

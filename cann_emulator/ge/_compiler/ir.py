@@ -93,8 +93,8 @@ class Operation:
         if value.data is None:
             raise GraphFault(
                 "E10501",
-                f"Node [{self.name}] ({self.type}): input {name} must be a Const: its values decide the output's shape, and "
-                f"models with dynamic shapes are not supported.",
+                f"Node [{self.name}] ({self.type}): input {name} must be a Const: its values decide the output's "
+                f"shape, and models with dynamic shapes are not supported.",
             )
         return [int(number) for number in value.array().reshape(-1)]
 

@@ -1,8 +1,8 @@
-"""Where every value lies: in an input, an output, the constants, or the work area, whose bytes are used again and again.
+"""Where every value lies: in an input, an output, the constants, or the work area, whose bytes are used repeatedly.
 
 A loop's body writes what it carries to where the next round reads it, and an output that shares its input's memory
-(`ge.exec.outputReuseInputMemIndexes`) is written there, in both cases only once nothing reads the old contents; else it is
-copied at the end.
+(`ge.exec.outputReuseInputMemIndexes`) is written there, in both cases only once nothing reads the old contents; else
+it is copied at the end.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ ALIGN = 64
 # Operators whose output may lie where one of these inputs lay: each element is read before it is written.
 _IN_PLACE: dict[str, tuple[str, ...]] = {
     "Elementwise": ("x",), "TensorMove": ("x",), "TensorScatterUpdate": ("x",), "TensorScatterAdd": ("x",),
-    "TensorScatterSub": ("x",), "TensorScatterMax": ("input",), "TensorScatterMin": ("input",), "ScatterNdUpdate": ("var",),
-    "ScatterNdAdd": ("var",), "ScatterNdSub": ("var",), "ScatterNdMax": ("var",), "ScatterNdMin": ("var",),
-    "ScatterElements": ("data",), "ScatterElementsV2": ("var",), "ScatterUpdate": ("var",), "ScatterAdd": ("var",),
-    "ScatterMax": ("var",), "ScatterMin": ("var",), "ScatterSub": ("var",), "ScatterMul": ("var",), "ScatterDiv": ("var",),
-    "StridedSliceAssign": ("var",), "StridedSliceAssignD": ("var",),
+    "TensorScatterSub": ("x",), "TensorScatterMax": ("input",), "TensorScatterMin": ("input",),
+    "ScatterNdUpdate": ("var",), "ScatterNdAdd": ("var",), "ScatterNdSub": ("var",), "ScatterNdMax": ("var",),
+    "ScatterNdMin": ("var",), "ScatterElements": ("data",), "ScatterElementsV2": ("var",), "ScatterUpdate": ("var",),
+    "ScatterAdd": ("var",), "ScatterMax": ("var",), "ScatterMin": ("var",), "ScatterSub": ("var",),
+    "ScatterMul": ("var",), "ScatterDiv": ("var",), "StridedSliceAssign": ("var",), "StridedSliceAssignD": ("var",),
     "Exp": ("x",), "Log": ("x",), "Tanh": ("x",), "Erf": ("x",), "Sigmoid": ("x",), "Sin": ("x",), "Cos": ("x",),
 }  # fmt: skip
 
@@ -37,7 +37,7 @@ class Base(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """Where a value lies: `offset` bytes from the beginning of `parent`, or of a base. `same`: the place that it shares."""
+    """Where a value lies: `offset` bytes from the beginning of `parent`, or of a base. `same`: the place it shares."""
 
     base: Base = Base.WORK
     index: int = 0
@@ -159,11 +159,11 @@ def _place_outputs(block: Block, targets: Sequence[Place | None], shared: dict[i
         given = block.inputs[shared[index]] if index in shared else None
         if given is not None and root is given and _covers(value):
             continue  # it is there already
-        if id(root) in made and root.place is None and _covers(value):
-            if given is None or _may_overwrite(block, given, root, uses, made[id(root)]):
-                _place_chain(block, root, target, given, uses, made)
-                continue
-        late.append((index, value))
+        free = id(root) in made and root.place is None and _covers(value)
+        if free and (given is None or _may_overwrite(block, given, root, uses, made[id(root)])):
+            _place_chain(block, root, target, given, uses, made)
+        else:
+            late.append((index, value))
     # A copy must not read what another copy has overwritten: such sources go aside first.
     overwritten = {id(block.inputs[shared[index]]) for index, _ in late if index in shared}
     for position, (index, value) in enumerate(late):
@@ -334,8 +334,8 @@ def reuse_pairs(text: str, inputs: int, outputs: int) -> dict[int, int]:
         if source >= inputs or target >= outputs or target in pairs or source in pairs.values():
             raise GraphFault(
                 "E10001",
-                f"ge.exec.outputReuseInputMemIndexes [{text}]: pair {entry} names an input or output that does not exist or "
-                f"is used twice ({inputs} inputs, {outputs} outputs).",
+                f"ge.exec.outputReuseInputMemIndexes [{text}]: pair {entry} names an input or output that does not "
+                f"exist or is used twice ({inputs} inputs, {outputs} outputs).",
             )
         pairs[target] = source
     return pairs

@@ -43,8 +43,8 @@ SHORT = {
 }
 LONG = {short: int(dtype) for dtype, short in SHORT.items()}
 BYTES = {
-    "f32": 4, "f16": 2, "bf16": 2, "f64": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u8": 1, "u16": 2, "u32": 4, "u64": 8,
-    "bool": 1, "c32": 4, "c64": 8, "c128": 16, "f8e5m2": 1, "f8e4m3": 1, "f8e8m0": 1,
+    "f32": 4, "f16": 2, "bf16": 2, "f64": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u8": 1, "u16": 2, "u32": 4,
+    "u64": 8, "bool": 1, "c32": 4, "c64": 8, "c128": 16, "f8e5m2": 1, "f8e4m3": 1, "f8e8m0": 1,
 }  # fmt: skip
 # What only Ascend 950 has.
 _ONLY_950 = frozenset({"f8e5m2", "f8e4m3", "f8e8m0", "hif8", "f4e2m1", "f4e1m2"})
@@ -104,8 +104,8 @@ class Prototype:
                 side = "input" if port in self.inputs else "output"
                 raise GraphFault(
                     "EZ3002",
-                    f"Optype [{self.type}] of node [{name}]: {side} {port.name} has dtype {dtype}; its prototype allows "
-                    f"{' '.join(sorted(port.dtypes))}.",
+                    f"Optype [{self.type}] of node [{name}]: {side} {port.name} has dtype {dtype}; its prototype "
+                    f"allows {' '.join(sorted(port.dtypes))}.",
                 )
             if dtype in _ONLY_950 and soc_family != "ascend950":
                 raise GraphFault(
@@ -117,8 +117,8 @@ class Prototype:
             rows = {row[: len(self.inputs)] for table in self.tables for row in table}
             raise GraphFault(
                 "EZ3003",
-                f"No supported Ops kernel and engine are found for [{name}], optype [{self.type}] on {soc}: its dtypes are "
-                f"{_text(used[: len(self.inputs)])} -> {_text(used[len(self.inputs) :])}; kernels exist for inputs "
+                f"No supported Ops kernel and engine are found for [{name}], optype [{self.type}] on {soc}: its dtypes "
+                f"are {_text(used[: len(self.inputs)])} -> {_text(used[len(self.inputs) :])}; kernels exist for inputs "
                 f"{'; '.join(sorted(_text(row) for row in rows))} "
                 + (
                     "(documented)."

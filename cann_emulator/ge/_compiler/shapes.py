@@ -1,7 +1,7 @@
 """Shape and dtype inference: for each operator what its outputs are, as CANN's own inference has it.
 
-A rule gets the operation with its inputs bound and attributes complete, and returns (dtype, dims) for each output; a list
-of them for a dynamic output.
+A rule gets the operation with its inputs bound and attributes complete, and returns (dtype, dims) for each output; a
+list of them for a dynamic output.
 """
 
 import math
@@ -84,23 +84,23 @@ def compare(op: Operation) -> Facts:
 
 
 rule(
-    "Identity", "TensorMove", "Neg", "Abs", "Sign", "Square", "Sqrt", "Rsqrt", "Reciprocal", "Inv", "Exp", "Expm1", "Log",
-    "Log1p", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh", "Erf", "Erfc",
-    "Erfinv", "Sigmoid", "Floor", "Ceil", "Trunc", "Rint", "Round", "Relu", "Invert", "LogicalNot", "Gelu", "GeluV2",
-    "Softplus", "SoftplusV2", "Swish", "Elu", "BesselI0e", "BesselI1e", "Ndtri", "Logit", "Mish", "HardSwish", "LeakyRelu",
-    "ZerosLike", "OnesLike", "Conj", "Muls", "Adds", "Cumsum", "CumsumD", "Cumprod", "CumprodD", "CumulativeLogsumexp",
-    "SoftmaxV2", "LogSoftmaxV2", "Fills", "ReverseV2", "ReverseV2D", "Roll", "Cholesky", "MatrixInverse", "Tril", "Triu",
-    "FFT", "IFFT", "FFT2D", "IFFT2D", "TensorScatterUpdate",
+    "Identity", "TensorMove", "Neg", "Abs", "Sign", "Square", "Sqrt", "Rsqrt", "Reciprocal", "Inv", "Exp", "Expm1",
+    "Log", "Log1p", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh",
+    "Erf", "Erfc", "Erfinv", "Sigmoid", "Floor", "Ceil", "Trunc", "Rint", "Round", "Relu", "Invert", "LogicalNot",
+    "Gelu", "GeluV2", "Softplus", "SoftplusV2", "Swish", "Elu", "BesselI0e", "BesselI1e", "Ndtri", "Logit", "Mish",
+    "HardSwish", "LeakyRelu", "ZerosLike", "OnesLike", "Conj", "Muls", "Adds", "Cumsum", "CumsumD", "Cumprod",
+    "CumprodD", "CumulativeLogsumexp", "SoftmaxV2", "LogSoftmaxV2", "Fills", "ReverseV2", "ReverseV2D", "Roll",
+    "Cholesky", "MatrixInverse", "Tril", "Triu", "FFT", "IFFT", "FFT2D", "IFFT2D", "TensorScatterUpdate",
     "TensorScatterAdd", "TensorScatterSub", "TensorScatterMax", "TensorScatterMin", "ScatterNdUpdate", "ScatterNdAdd",
-    "ScatterNdSub", "ScatterNdMax", "ScatterNdMin", "ScatterElements", "ScatterElementsV2", "ScatterUpdate", "ScatterAdd",
-    "ScatterSub", "ScatterMul", "ScatterDiv", "ScatterMax", "ScatterMin", "StridedSliceAssign",
+    "ScatterNdSub", "ScatterNdMax", "ScatterNdMin", "ScatterElements", "ScatterElementsV2", "ScatterUpdate",
+    "ScatterAdd", "ScatterSub", "ScatterMul", "ScatterDiv", "ScatterMax", "ScatterMin", "StridedSliceAssign",
     "StridedSliceAssignD", "BNInfer",
-    
+
 )(same)  # fmt: skip
 rule(
-    "Add", "AddV2", "Sub", "Mul", "RealDiv", "Div", "DivNoNan", "FloorDiv", "FloorMod", "TruncateDiv", "TruncateMod", "Mod",
-    "Maximum", "Minimum", "Pow", "Atan2", "SquaredDifference", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "LeftShift",
-    "RightShift", "Xdivy", "Xlogy", "NextAfter", "Igamma", "Igammac", "Zeta", "Axpy", "MulNoNan",
+    "Add", "AddV2", "Sub", "Mul", "RealDiv", "Div", "DivNoNan", "FloorDiv", "FloorMod", "TruncateDiv", "TruncateMod",
+    "Mod", "Maximum", "Minimum", "Pow", "Atan2", "SquaredDifference", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
+    "LeftShift", "RightShift", "Xdivy", "Xlogy", "NextAfter", "Igamma", "Igammac", "Zeta", "Axpy", "MulNoNan",
 )(binary)  # fmt: skip
 rule("Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual", "LogicalAnd", "LogicalOr")(compare)
 
@@ -215,7 +215,7 @@ def _reshape(op: Operation) -> Facts:
 @rule("Squeeze", "SqueezeV2", "SqueezeV3")
 def _squeeze(op: Operation) -> Facts:
     dims = op.dims("x")
-    axes = op.attrs.get("axis") or op.attrs.get("axes") or []
+    axes: list[int] = op.attrs.get("axis") or op.attrs.get("axes") or []
     if op.inputs.get("axes") is not None:
         axes = op.ints("axes")
     chosen = {axis_of(op, axis, len(dims)) for axis in axes} or {i for i, size in enumerate(dims) if size == 1}
@@ -232,7 +232,7 @@ def _unsqueeze(op: Operation) -> Facts:
             axes = op.ints(port)
             break
     else:
-        axes = op.attrs.get("axes") or op.attrs.get("axis")
+        axes = op.attrs.get("axes") or op.attrs["axis"]
     rank = len(dims) + len(axes)
     for axis in sorted(axis_of(op, axis, rank) for axis in axes):
         dims.insert(axis, 1)
@@ -561,7 +561,8 @@ def reduced(dims: tuple[int, ...], axes: list[int], keep: bool) -> tuple[int, ..
 
 @rule(
     "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceMean", "ReduceSumD", "ReduceMaxD", "ReduceMinD",
-    "ReduceProdD", "ReduceMeanD", "ReduceAll", "ReduceAny", "ReduceAllD", "ReduceAnyD", "ReduceLogSumExp", "ReduceLogSum",
+    "ReduceProdD", "ReduceMeanD", "ReduceAll", "ReduceAny", "ReduceAllD", "ReduceAnyD", "ReduceLogSumExp",
+    "ReduceLogSum",
 )  # fmt: skip
 def _reduce(op: Operation) -> Facts:
     name = _first(op)
@@ -636,7 +637,7 @@ def layout(op: Operation) -> str:
 
 
 def spatial(values: list[int], order: str) -> list[int]:
-    """The entries of a window attribute that belong to D, H, W: those of all dimensions or of the spatial ones alone."""
+    """The entries of a window attribute for D, H, W: it has those of all dimensions, or of the spatial ones alone."""
     letters = [letter for letter in "DHW" if letter in order]
     if len(values) == len(order):
         return [values[order.index(letter)] for letter in letters]

@@ -1,4 +1,4 @@
-"""Operators that only look at memory in another way: their outputs are views of their inputs and nothing is computed."""
+"""Operators that only look at memory in another way: their outputs are views of their inputs, nothing is computed."""
 
 from collections.abc import Callable
 
@@ -64,8 +64,8 @@ def is_dense(dims: tuple[int, ...], strides: Strides) -> bool:
     return 0 in dims or all(size == 1 or have == want for size, have, want in zip(dims, strides, dense, strict=True))
 
 
-@_view("Identity", "Reshape", "Squeeze", "SqueezeV2", "SqueezeV3", "Unsqueeze", "UnsqueezeV2", "UnsqueezeV3", "ExpandDims",
-       "FlattenV2")  # fmt: skip
+@_view("Identity", "Reshape", "Squeeze", "SqueezeV2", "SqueezeV3", "Unsqueeze", "UnsqueezeV2", "UnsqueezeV3",
+       "ExpandDims", "FlattenV2")  # fmt: skip
 def _reshape(op: Operation, x: Value) -> list[Layout]:
     strides = reshaped(x.dims, strides_of(x), op.writes()[0].dims)
     return [None if strides is None else (0, strides)]
@@ -153,8 +153,8 @@ def make_views(block: Block) -> None:
                 _mark_invariants(op)
             continue
         if op.type == "IdentityN":
-            for x, y in zip(op.many("x"), op.writes(), strict=True):
-                look(y, x, 0, strides_of(x))
+            for given, made in zip(op.many("x"), op.writes(), strict=True):
+                look(made, given, 0, strides_of(given))
             continue
         find = _RULES.get(op.type)
         x = op.inputs.get("x")

@@ -10,7 +10,7 @@ from ..error import GeError, GraphFault, ge_error
 from ..graph.graph import Graph
 
 _DEFAULT_SOC = "Ascend910_9391"
-_state: dict[str, dict[str, str]] = {}  # "options" after build_initialize; "precision" of the first model
+_state: dict[str, dict[str, str]] = {}  # "options" after build_initialize
 
 
 @dataclass
@@ -112,17 +112,12 @@ def build_model(graph: Graph, build_options: dict[str, str] | None = None) -> Mo
 
 
 def _build(graph: Graph, options: dict[str, str]) -> bytes:
+    known_options.check(options, known_options.GLOBAL)
     if not known_options.keeps_dtypes(options):
         raise GraphFault(
             "E10001",
             "without ge.exec.precision_mode_v2=origin (or ge.exec.precision_mode=must_keep_origin_dtype) CANN computes "
             "float32 in float16; the CANN emulator does not imitate that. Set the option.",
-        )
-    precision = {name: options[name] for name in options if name.startswith("ge.exec.precision_mode")}
-    if _state.setdefault("precision", precision) != precision:
-        raise GraphFault(
-            "E10001",
-            f"all models of a process need one precision mode; the first had {_state['precision']}, this one {precision}.",
         )
     soc = options.get("ge.socVersion") or os.environ.get("CANN_EMULATOR_SOC") or _DEFAULT_SOC
     autofuse = "--enable_autofuse=false" not in os.environ.get("AUTOFUSE_FLAGS", "")

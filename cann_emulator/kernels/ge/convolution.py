@@ -127,8 +127,8 @@ def _conv_filter_grad(x: torch.Tensor, grad: torch.Tensor, y: torch.Tensor, w: _
     zeros = [0] * len(w.strides)
     y.copy_(
         torch.ops.aten.convolution_backward(
-            grad.float(), F.pad(x.float(), w.padding()), torch.empty(y.shape), None, w.strides, zeros, w.dilations, False,
-            zeros, w.groups, [False, True, False],
+            grad.float(), F.pad(x.float(), w.padding()), torch.empty(y.shape), None, w.strides, zeros, w.dilations,
+            False, zeros, w.groups, [False, True, False],
         )[1]
     )  # fmt: skip
 

@@ -33,7 +33,7 @@ def matmul(n: Node) -> None:
         and y.element_size() >= 4
     ):
         a, b = _operand(a, flips[0], batch), _operand(b, flips[1], batch)
-        n.call("bmm.out" if batch else "mm.out", a, b, out=y.view(a.shape[:-1] + b.shape[-1:]))
+        n.call("bmm.out" if batch else "mm.out", a, b, out=y.view([*a.shape[:-1], b.shape[-1]]))
         if bias is not None:
             n.call("add_.Tensor", y, bias)
         return
@@ -45,7 +45,7 @@ def _viewable(x: torch.Tensor, flip: bool, batch: list[int]) -> bool:
     if not batch:
         return True
     wide = (x.transpose(-1, -2) if flip else x).expand(
-        batch + [x.shape[-1 if flip else -2], x.shape[-2 if flip else -1]]
+        [*batch, x.shape[-1 if flip else -2], x.shape[-2 if flip else -1]]
     )
     try:
         wide.view([-1, *wide.shape[-2:]])
@@ -143,7 +143,7 @@ def diag(n: Node) -> None:
     """Matrices with a given diagonal."""
     n.call("fill_.Scalar", n.y, 0)
     if n.type == "Diag":
-        n.copy(n.y.view(n.x.numel(), n.x.numel()).diagonal(), n.x.reshape(-1))
+        n.copy(n.y.view(n.x.numel(), n.x.numel()).diagonal().view(n.x.shape), n.x)
     else:
         n.copy(n.y.diagonal(dim1=-2, dim2=-1), n.x)
 
@@ -152,7 +152,7 @@ def diag(n: Node) -> None:
 def diag_part(n: Node) -> None:
     """The diagonals of matrices."""
     if n.type == "DiagPart":
-        n.copy(n.y.view(-1), n.x.reshape(n.y.numel(), n.y.numel()).diagonal())
+        n.run(lambda x, y: y.view(-1).copy_(x.reshape(y.numel(), y.numel()).diagonal()), n.x, n.y)
     else:
         n.copy(n.y, n.x.diagonal(dim1=-2, dim2=-1))
 

@@ -19,7 +19,8 @@ def _axes(n: Node, x: torch.Tensor) -> list[int]:
 
 @kernel(
     "ReduceSum", "ReduceSumD", "ReduceMean", "ReduceMeanD", "ReduceMax", "ReduceMaxD", "ReduceMin", "ReduceMinD",
-    "ReduceProd", "ReduceProdD", "ReduceAll", "ReduceAllD", "ReduceAny", "ReduceAnyD", "ReduceLogSumExp", "ReduceLogSum",
+    "ReduceProd", "ReduceProdD", "ReduceAll", "ReduceAllD", "ReduceAny", "ReduceAnyD", "ReduceLogSumExp",
+    "ReduceLogSum",
 )  # fmt: skip
 def reduce(n: Node) -> None:
     """Reduces over axes."""
@@ -44,9 +45,10 @@ def reduce(n: Node) -> None:
         n.call("all.dims_out" if kind == "All" else "any.dims_out", x, axes, keep, out=y)
     elif kind == "LogSumExp":
         n.call("logsumexp.out", x, axes, keep, out=y)
+    elif kind in ("Max", "Min"):
+        n.run(_extreme_unsigned, x, y, axes, kind)
     else:
-        n.run({"Prod": _prod, "Max": _extreme_unsigned, "Min": _extreme_unsigned, "LogSum": _log_sum}[kind], x, y, axes,
-              kind if kind in ("Max", "Min") else keep)  # fmt: skip
+        n.run(_prod if kind == "Prod" else _log_sum, x, y, axes, keep)
 
 
 def _extreme(kind: str, dtype: torch.dtype) -> float | int:

@@ -60,7 +60,7 @@ class Node:
     ) -> None:
         self.type, self.name = type, name
         self.inputs, self.outputs, self.attrs = inputs, outputs, attrs
-        self.out = next(iter(outputs.values())) if outputs else None
+        self.out: Any = next(iter(outputs.values()), None)
         self.label = f"{type} ({name})"
         self._native, self._block = native, block
 
@@ -91,7 +91,7 @@ class Node:
         """Adds a step: copies, converting the dtype."""
         self.call("copy_", target, source)
 
-    def run(self, function: Callable[..., None], *args: Any) -> None:
+    def run(self, function: Callable[..., Any], *args: Any) -> None:
         """Adds a step: a Python function, which writes the node's outputs. For what is rare: it needs the GIL."""
         self._native["function"](self._block, self.label, function, args)
 

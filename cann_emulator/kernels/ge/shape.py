@@ -171,7 +171,7 @@ def strided_slice_assign(n: Node) -> None:
         last = size if n.attr("end_mask", 0) >> axis & 1 else _clamped(end[axis], size, 0, size)
         step = steps[axis] if steps else 1
         part = part[(slice(None),) * axis + (slice(first, last, step),)]
-    n.copy(part, bits(n.input_value).reshape(part.shape))
+    n.copy(part, bits(n.input_value).expand(part.shape))
 
 
 @kernel("Slice")
