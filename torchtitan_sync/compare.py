@@ -32,7 +32,7 @@ def references(findings: Findings, mover: Mover, old: Iterable[Ref], new: Iterab
         if now is None or now.result is None or (isinstance(now.result, Missing) and now.result.behind):
             cascades.setdefault(before.path, []).append(ref.place)
             continue
-        if _through_plugin(findings, ref, upstream) or _base_gone(findings, ref, upstream):
+        if _through_plugin(findings, ref, upstream) or _base_gone(findings, now, upstream):
             if isinstance(now.result, Missing) or (isinstance(now.result, Found) and now.result.moved_from):
                 cascades.setdefault(before.path, []).append(ref.place)
             continue
@@ -321,9 +321,17 @@ def calls(findings: Findings, mover: Mover, old: Record, new: Record, upstream: 
             continue
         if call.signature.home.module.partition(".")[0] != upstream:
             continue
+        if _became_method(call.signature.home, now.signature.home):
+            continue  # how it is called now is another question
         gone = not isinstance(findings.new.resolve_plainly(call.path), Found)
         follows = call.path if call.path != now.path and gone else ""
         _call(findings, mover, call, now, follows)
+
+
+def _became_method(before: Found, after: Found) -> bool:
+    return (
+        "." not in before.name and "." in after.name and not after.name.endswith(".__init__") and not _is_class(after)
+    )
 
 
 def _is_class(home: Found) -> bool:
