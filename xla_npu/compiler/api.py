@@ -9,11 +9,12 @@ from jaxlib.mlir import ir
 
 from xla_npu.compiler import cache, dump, rules
 from xla_npu.compiler.backend import GraphEngine
+from xla_npu.compiler.errors import NeedsExpansion
 from xla_npu.compiler.executable import Executable
-from xla_npu.compiler.lowering import RULES, ProgramInfo
+from xla_npu.compiler.lowering import ProgramInfo
 from xla_npu.compiler.options import Options, parse_options
 from xla_npu.compiler.partition import partition
-from xla_npu.compiler.program import Parser, flatten
+from xla_npu.compiler.program import Parser, expand, resolve_composites
 from xla_npu.compiler.schedule import Schedule
 
 rules.load()
@@ -59,6 +60,7 @@ def compile_program(code: bytes, options_bytes: bytes, settings: Settings) -> Ex
     module = settings.parser.parse(code)
     record.text("stablehlo", module)
     with module.context:
+        resolve_composites(module, code)
         executable = _compile(module, options, settings, record)
     executable.fingerprint = key
     record.finish()
@@ -75,16 +77,16 @@ def local_program(code: bytes, options_bytes: bytes, settings: Settings) -> str:
     options = parse_options(options_bytes)
     module = settings.parser.parse(code)
     with module.context:
+        resolve_composites(module, code)
         return str(_localize(module, options)[0])
 
 
 def _localize(module: ir.Module, options: Options) -> tuple[ir.Module, Any]:
     """The program of one device, and the shardings of arguments and results."""
-    flatten(module, frozenset(RULES))
     if options.partitions == 1:
         return module, ([], [])
+    expand(module)
     module, *spread = partition(module, options)
-    flatten(module, frozenset(RULES))
     return module, spread
 
 
@@ -93,15 +95,18 @@ def _compile(module: ir.Module, options: Options, settings: Settings, record: du
     module, spread = _localize(module, options)
     record.text("local", module)
     record.lap("parse")
-    program = ProgramInfo(module)
-    schedule = Schedule(program, options.replicas, options.partitions)
-    arguments, results, steps = schedule.run(_identifier(name))
+    try:
+        schedule, (arguments, results, steps) = _schedule(module, options, name)
+    except NeedsExpansion:
+        expand(module)
+        schedule, (arguments, results, steps) = _schedule(module, options, name)
     record.lap("lower")
+    main = schedule.program.functions["main"]
     values = [buffer.describe() for buffer in schedule.buffers]
     sharding_in, sharding_out = ([s.op_sharding().hex() if s else REPLICATED for s in one] for one in spread)
     inputs, outputs = _ends(values, arguments, sharding_in), _ends(values, results, sharding_out)
     # Only a program of one model can let an output take an input's memory: steps before the last may still read it.
-    aliases = _aliases(program.functions["main"], inputs, outputs) if len(steps) == 1 else []
+    aliases = _aliases(main, inputs, outputs) if len(steps) == 1 else []
     models = []
     for number, model in enumerate(schedule.models):
         record.graph(model.graph, number)
@@ -119,6 +124,11 @@ def _compile(module: ir.Module, options: Options, settings: Settings, record: du
         donation=[[output, input_] for input_, output in aliases],
         models=models,
     )
+
+
+def _schedule(module: ir.Module, options: Options, name: str) -> tuple[Schedule, Any]:
+    schedule = Schedule(ProgramInfo(module), options.replicas, options.partitions)
+    return schedule, schedule.run(_identifier(name))
 
 
 REPLICATED = "0800"  # an xla.OpSharding whose only field is its type

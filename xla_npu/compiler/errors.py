@@ -15,6 +15,10 @@ class Unsupported(CompileError):
     code = "UNIMPLEMENTED"
 
 
+class NeedsExpansion(Unsupported):
+    """An operation has no rule, but MLIR may have a pass that expresses it in operations that have one."""
+
+
 class InvalidProgram(CompileError):
     """The program cannot be read, or contradicts itself."""
 

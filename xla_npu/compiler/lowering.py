@@ -10,7 +10,7 @@ from jaxlib.mlir import ir
 
 from xla_npu.compiler.attributes import constant_array, tensor_type
 from xla_npu.compiler.builder import Builder
-from xla_npu.compiler.errors import CompileError, InvalidProgram, Unsupported
+from xla_npu.compiler.errors import CompileError, InvalidProgram, NeedsExpansion, Unsupported
 from xla_npu.compiler.graph import Graph
 from xla_npu.compiler.location import describe
 from xla_npu.compiler.tensor import Tensor
@@ -136,7 +136,8 @@ class Lowering(Builder):
         function = RULES.get(name)
         try:
             if function is None:
-                raise Unsupported("this operation has no lowering to CANN operators")
+                kind = NeedsExpansion if name.startswith("chlo.") else Unsupported
+                raise kind("this operation has no lowering to CANN operators")
             results = function(self, op, *[self.tensor(operand) for operand in op.operands])
         except CompileError as error:
             if not getattr(error, "located", False):

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from xla_npu.compiler.errors import InvalidProgram
+
 
 @dataclass
 class Options:
@@ -63,13 +65,35 @@ def _packed(data: bytes) -> list[int]:
     return values
 
 
+# Options of XLA that JAX lets a user set; an NPU program has no use for any, and any other name is a mistake.
+KNOWN_OVERRIDES = frozenset(
+    {"exec_time_optimization_effort", "memory_fitting_effort", "optimization_level", "memory_fitting_level"}
+)
+
+
+def _check_override(entry: bytes) -> None:
+    """Refuses an option that does not exist, or that cannot have its value."""
+    fields = dict(_fields(entry))
+    key = fields.get(1, b"").decode()
+    value = dict(_fields(fields.get(2, b"")))
+    if key not in KNOWN_OVERRIDES and not key.startswith("xla_"):
+        raise InvalidProgram(f"No such compile option: '{key}'")
+    if key.startswith("xla_") and 1 in value and value[1].decode().lower() not in ("true", "false", "1", "0"):
+        raise InvalidProgram(f"While setting option {key}, '{value[1].decode()}' is not a valid bool value.")
+
+
 def parse_options(data: bytes) -> Options:
     """Reads executable_build_options (field 3).
 
     In it: num_replicas 4, num_partitions 5, device_assignment 9, allow propagation to outputs 12, to parameters 18.
+
+    Raises:
+        InvalidProgram: an option of XLA's (field 7) that does not exist.
     """
     options = Options()
     for number, build in _fields(data):
+        if number == 7:
+            _check_override(build)
         if number != 3:
             continue
         for inner, value in _fields(build):

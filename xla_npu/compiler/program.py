@@ -11,8 +11,6 @@ from jaxlib.mlir.passmanager import PassManager
 
 from xla_npu.compiler.errors import InvalidProgram, Unsupported
 
-# Composites become calls of their decomposition. Calls stay: the lowering follows them.
-FLATTEN = "func.func(stablehlo-legalize-composite-to-call),symbol-dce,canonicalize,cse"
 # After so many programs the context is renewed.
 _CONTEXT_PROGRAMS = 200
 
@@ -68,7 +66,8 @@ def run_passes(module: ir.Module, pipeline: str) -> None:
         with module.context:
             PassManager.parse(f"builtin.module({pipeline})").run(module.operation)
     except ir.MLIRError as error:
-        raise Unsupported(f"MLIR pass failed: {error}") from error
+        details = [str(d.message) for d in getattr(error, "error_diagnostics", [])]
+        raise Unsupported("; ".join(details) or f"MLIR pass failed: {error}") from error
 
 
 def inline_calls(module: ir.Module) -> None:
@@ -123,50 +122,14 @@ def _calls(function: Any) -> list[str]:
     return names
 
 
-def flatten(module: ir.Module, lowered: frozenset[str]) -> None:
-    """Replaces composites by calls, and expands operations without a rule in `lowered` that StableHLO can express."""
-    run_passes(module, FLATTEN)
-    names, complex_math = _survey(module)
-    if any(name.startswith("chlo.") and name not in lowered for name in names) or complex_math:
-        run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
-        if complex_math:
-            run_passes(module, "func.func(stablehlo-complex-math-expander)")
-        run_passes(module, "canonicalize,cse")
+def resolve_composites(module: ir.Module, code: bytes) -> None:
+    """Composites become calls of their decomposition, as far as the program's bytes mention any."""
+    if b"composite" in code:
+        run_passes(module, "func.func(stablehlo-legalize-composite-to-call)")
 
 
-# Operations on complex numbers that are expanded into real ones; the others have rules.
-_EXPANDED = frozenset(
-    [
-        "stablehlo.exponential",
-        "stablehlo.exponential_minus_one",
-        "stablehlo.log",
-        "stablehlo.log_plus_one",
-        "stablehlo.sqrt",
-        "stablehlo.rsqrt",
-        "stablehlo.cbrt",
-        "stablehlo.tanh",
-        "stablehlo.sine",
-        "stablehlo.cosine",
-        "stablehlo.tan",
-        "stablehlo.power",
-        "stablehlo.logistic",
-        "stablehlo.atan2",
-    ]
-)
-
-
-def _survey(module: ir.Module) -> tuple[set[str], bool]:
-    """The names of all operations, and whether there is complex arithmetic that needs expanding."""
-    names: set[str] = set()
-    complex_math = False
-
-    def visit(op: Any) -> ir.WalkResult:
-        nonlocal complex_math
-        name = op.name
-        names.add(name)
-        if (name in _EXPANDED or name.startswith("chlo.")) and op.operands and "complex<" in str(op.operands[0].type):
-            complex_math = True
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return names, complex_math
+def expand(module: ir.Module) -> None:
+    """Rewrites what has no rule: CHLO operations in StableHLO, complex functions in real ones."""
+    run_passes(
+        module, "func.func(chlo-legalize-to-stablehlo,stablehlo-complex-math-expander),symbol-dce,canonicalize,cse"
+    )

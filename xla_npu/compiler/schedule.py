@@ -33,9 +33,12 @@ class Buffer:
 
     element: ElementType
     shape: tuple[int, ...]
+    token: bool = False
 
     def describe(self) -> dict[str, Any]:
         """As the plugin is told of it."""
+        if self.token:
+            return {"dtype": "token", "dims": [], "bytes": 0}
         size = max(self.element.bits // 8, 1) * self.element.parts
         for dimension in self.shape:
             size *= dimension
@@ -98,7 +101,7 @@ class Schedule:
         whole = not any(self.cuts(op.operation) for op in block.operations)
         if not whole:
             inline_calls(self.program.module)
-        arguments = [self.buffer(*tensor_type(argument)) for argument in block.arguments]
+        arguments = [self.buffer(*tensor_type(a), token=_is_token(a)) for a in block.arguments]
         self.places.update(zip(block.arguments, arguments, strict=True))
         steps: list[dict[str, Any]] = []
         self._name = name
@@ -109,13 +112,14 @@ class Schedule:
         """One graph, with every argument as an input, used or not."""
         segment = Segment(self, self._name)
         tensors = segment.lower_block(block, [segment.tensor(a) for a in block.arguments])
-        results = [self.buffer(t.type, t.shape) for t in tensors]
+        returned = list(block.operations)[-1].operation.operands
+        results = [self.buffer(t.type, t.shape, _is_token(v)) for t, v in zip(tensors, returned, strict=True)]
         self._emit(segment, list(zip(tensors, results, strict=True)), steps)
         return results
 
-    def buffer(self, element: ElementType, shape: Sequence[int]) -> int:
+    def buffer(self, element: ElementType, shape: Sequence[int], token: bool = False) -> int:
         """A new buffer."""
-        self.buffers.append(Buffer(element, tuple(shape)))
+        self.buffers.append(Buffer(element, tuple(shape), token))
         return len(self.buffers) - 1
 
     def cuts(self, op: Any) -> bool:
@@ -164,7 +168,8 @@ class Schedule:
                 results.append(self.places[value])
                 continue
             tensor = segment.tensor(value)
-            results.append(self.buffer(tensor.type, tensor.shape) if targets is None else targets[i])
+            token = _is_token(value)
+            results.append(self.buffer(tensor.type, tensor.shape, token) if targets is None else targets[i])
             moves.append((tensor, results[-1]))
         self._emit(segment, moves, steps)
         return results
@@ -228,13 +233,13 @@ class Schedule:
         return buffers, moves
 
     def _callback(self, op: Any, segment: Segment, alive: set[ir.Value], steps: list[dict[str, Any]]) -> None:
-        data = [value for value in op.operands if "token" not in str(value.type)]
+        data = [value for value in op.operands if not _is_token(value)]
         inputs, moves = self._placed(segment, data)
         self._close(segment, alive, moves, steps)
         outputs = []
         for value in op.results:
-            if "token" in str(value.type):
-                self.places[value] = self.buffer(*tensor_type(value))
+            if _is_token(value):
+                self.places[value] = self.buffer(*tensor_type(value), token=True)
                 continue
             self.places[value] = self.buffer(*tensor_type(value))
             outputs.append(self.places[value])
@@ -304,6 +309,10 @@ class Schedule:
             self._block(region.blocks[0], branches[-1], targets)
         steps.append({"kind": "case", "index": index, "branches": branches})
         self.places.update(zip(op.results, targets, strict=True))
+
+
+def _is_token(value: ir.Value) -> bool:
+    return str(value.type) == "!stablehlo.token"
 
 
 def _is_constant(value: ir.Value) -> bool:

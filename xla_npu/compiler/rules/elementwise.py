@@ -10,7 +10,7 @@ import numpy as np
 from xla_npu.compiler import narrow
 from xla_npu.compiler.attributes import integer, tensor_type, word
 from xla_npu.compiler.dtypes import BOOL, F32, I32, SIGNED, TYPES, UNSIGNED, ElementType
-from xla_npu.compiler.errors import Unsupported
+from xla_npu.compiler.errors import NeedsExpansion, Unsupported
 from xla_npu.compiler.lowering import Lowering, rule
 from xla_npu.compiler.tensor import Tensor
 
@@ -75,7 +75,7 @@ def elementwise(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 def _unary(kind: str) -> Callable[..., Tensor]:
     def apply(b: Lowering, op: Any, x: Tensor) -> Tensor:
         if x.type.kind != "float":
-            raise Unsupported(f"no lowering for element type {x.type.name}")
+            raise NeedsExpansion(f"no lowering for element type {x.type.name}")
         return b.unary(kind, x)
 
     return apply
@@ -203,6 +203,8 @@ def _tanh(b: Lowering, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 @elementwise("stablehlo.cbrt")
 def cbrt(b: Lowering, op: Any, x: Tensor) -> Tensor:
+    if x.type.kind == "complex":
+        raise NeedsExpansion("no lowering for complex operands")
     if x.type.bits == 16:
         return b.convert(cbrt(b, op, b.convert(x, F32)), x.type)
     size = b.unary("Abs", x)
@@ -249,7 +251,7 @@ def conj(b: Lowering, op: Any, x: Tensor) -> Tensor:
 @elementwise("stablehlo.atan2")
 def atan2(b: Lowering, op: Any, x: Tensor, y: Tensor) -> Tensor:
     if x.type.kind == "complex":
-        raise Unsupported("no lowering for complex operands")
+        raise NeedsExpansion("no lowering for complex operands")
     return b.binary("Atan2", x, y)
 
 
