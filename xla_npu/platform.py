@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from xla_npu import PLATFORM, callbacks
+from xla_npu import PLATFORM, callbacks, dlpack
 
 # The releases whose private hooks are used below.
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2"}
@@ -54,6 +54,7 @@ def register(library: Path) -> None:
     if PLATFORM not in mlir._platforms_with_donation:
         mlir._platforms_with_donation.append(PLATFORM)
     callbacks.install(library)
+    dlpack.install()
     mlir.register_lowering(debugging.debug_callback_p, debugging.debug_callback_lowering, platform=PLATFORM)
     mlir.register_lowering(debugging.debug_print_p, debugging.debug_print_lowering_rule, platform=PLATFORM)
     for name in HOST_PRIMITIVES:

@@ -174,10 +174,16 @@ def test_arrays_are_handed_over_by_dlpack():
     lines = succeed(
         """
         x = jnp.arange(6, dtype=jnp.float32).reshape(2, 3)
-        print(np.asarray(jax.device_put(x, jax.devices("cpu")[0])).sum())
+        print(np.from_dlpack(x).sum(), jnp.from_dlpack(x).sum(), jnp.from_dlpack(np.array(x)).sum())
+        print(jnp.from_dlpack(x.astype(jnp.bfloat16)).dtype)
+        try:
+            np.from_dlpack(x, copy=False)
+        except BufferError as error:
+            print(error)
         """
     )
-    assert lines == ["15.0"]
+    assert lines[:2] == ["15.0 15.0 15.0", "bfloat16"]
+    assert "copy=False forbids that" in lines[2]
 
 
 def test_a_trace_shows_what_the_devices_ran(tmp_path):
