@@ -15,6 +15,7 @@ from xla_npu.compiler.attributes import constant_array, ints, parse_type
 from xla_npu.compiler.errors import CompileError, Unsupported
 from xla_npu.compiler.options import Options
 from xla_npu.compiler.program import inline_calls, run_passes
+from xla_npu.compiler.rules.control import captured
 from xla_npu.compiler.rules.reduce import BOOLEAN, KINDS, identity, single_operation
 from xla_npu.compiler.sharding import Mesh, Sharding, meshes, parse_sharding, parse_shardings
 
@@ -187,12 +188,50 @@ def _visit(block: ir.Block, known: dict[str, Mesh], main: Any) -> None:
         operation = op.operation
         if operation.name == "sdy.manual_computation":  # what is inside is local already
             continue
+        if operation.name in CONTROL_FLOW:
+            _gather(operation, set(range(8)), known, main)
+            _enclose(operation, known, main)
+            continue
         for region in operation.regions:
             for inner in region.blocks:
                 _visit(inner, known, main)
         dimensions = _whole_dimensions(operation)
         if dimensions is not None:
             _gather(operation, dimensions, known, main)
+
+
+# The passes do not give the regions' arguments their local types: what goes in is whole.
+CONTROL_FLOW = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
+
+
+def _enclose(op: Any, known: dict[str, Mesh], main: Any) -> None:
+    """Makes what the regions of an operation capture whole too, and takes the shardings inside away."""
+    for value in captured(list(op.regions)):
+        sharding = _sharding_of(value, known, main)
+        if sharding is None or not any(sharding.dimensions):
+            continue
+        with ir.InsertionPoint(op), op.location:
+            whole = _reshard(value, sharding.whole(set(range(8))))
+        outside = [use.owner.operation for use in value.uses if not _is_inside(use.owner.operation, op)]
+        value.replace_all_uses_except(whole, [*outside, whole.owner.operation])
+
+    def strip(inner: Any) -> ir.WalkResult:
+        if inner.name == "sdy.manual_computation":
+            return ir.WalkResult.SKIP
+        if "sdy.sharding" in inner.attributes and inner != op:
+            del inner.attributes["sdy.sharding"]
+        return ir.WalkResult.ADVANCE
+
+    op.walk(strip, ir.WalkOrder.PRE_ORDER)
+
+
+def _is_inside(inner: Any, outer: Any) -> bool:
+    parent = inner.parent
+    while parent is not None:
+        if parent == outer:
+            return True
+        parent = parent.parent
+    return False
 
 
 def _whole_dimensions(op: Any) -> set[int] | None:
