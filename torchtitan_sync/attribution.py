@@ -1,6 +1,8 @@
 """Which commits of a range did what an item says."""
 
 import re
+from collections.abc import Iterator
+from functools import lru_cache
 
 from torchtitan_sync.model import Change, Commit, Item, Range
 
@@ -38,17 +40,39 @@ def _block(blob: str, name: str, contents: dict[str, bytes], blocks: dict[tuple[
     key = blob, name
     if key not in blocks:
         text = contents.get(blob, b"").decode("utf-8", "replace")
-        blocks[key] = "\n".join(match[0].rstrip() for match in _definition(name).finditer(text))
+        blocks[key] = "\n".join(_lines_of(text, name)) if name in text else ""
     return blocks[key]
 
 
-def _definition(name: str) -> re.Pattern[str]:
-    """A definition and the deeper lines below it, or the line of an assignment or import."""
+def _lines_of(text: str, name: str) -> Iterator[str]:
+    """Each definition with the deeper lines below it, and each line that assigns or imports the name."""
+    for match in _named(name).finditer(text):
+        start = match.start()
+        end = text.find("\n", match.end())
+        if match["indent"] is not None:
+            end = _end_of_block(text, end, len(match["indent"]))
+        yield text[start : len(text) if end < 0 else end].rstrip()
+
+
+def _end_of_block(text: str, end: int, indent: int) -> int:
+    """Where the first line begins that is not deeper than the definition, closing brackets apart."""
+    while end >= 0:
+        following = text.find("\n", end + 1)
+        line = text[end + 1 : following if following >= 0 else len(text)]
+        bare = line.lstrip()
+        if bare and len(line) - len(bare) <= indent and bare[0] not in ")]":
+            return end
+        end = following
+    return end
+
+
+@lru_cache(maxsize=1024)
+def _named(name: str) -> re.Pattern[str]:
     word = re.escape(name)
     return re.compile(
-        rf"^([ \t]*)(?:async )?(?:def|class) {word}\b.*(?:\n(?:\1[ \t]+.*|\1[)\]].*|[ \t]*))*"
-        rf"|^[ \t]*(?:self\.)?{word}[ \t]*[:=].*"
-        rf"|^.*\bimport\b.*\b{word}\b.*",
+        rf"^(?P<indent>[ \t]*)(?:async )?(?:def|class) {word}\b"
+        rf"|^[ \t]*(?:self\.)?{word}[ \t]*[:=]"
+        rf"|^.*\bimport\b.*\b{word}\b",
         re.MULTILINE,
     )
 

@@ -9,12 +9,12 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 # Raised whenever an outline's form changes; older entries on disk are then not read.
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(slots=True)
@@ -106,10 +106,31 @@ def build(source: bytes) -> Table:
     return _Builder(source).table(tree)
 
 
+_SETS_ATTRIBUTES = {ast.Assign, ast.AnnAssign, ast.AugAssign, ast.With, ast.AsyncWith, ast.Call, ast.Attribute}
+
+
+@dataclass(slots=True)
+class _Inside:
+    """What is around a node."""
+
+    scope: str = ""
+    guarded: bool = False
+    raises: list[str] | None = None
+    """Exceptions of the function that the outline has."""
+    owner: Symbol | None = None
+    """The class, in a method of one."""
+    me: str = ""
+    """Name of the method's first parameter."""
+    method: str = ""
+
+
 class _Builder:
     def __init__(self, source: bytes) -> None:
         self._lines = source.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         self._table = Table()
+        self._functions: dict[ast.AST, Symbol] = {}
+        self._owners: dict[ast.AST, Symbol] = {}
+        """Classes by the syntax of their methods."""
 
     def text(self, node: ast.expr | None) -> str:
         if node is None:
@@ -123,7 +144,7 @@ class _Builder:
 
     def table(self, tree: ast.Module) -> Table:
         self._block(tree.body, self._table.names, None)
-        self._sweep(tree, "")
+        self._sweep(tree)
         return self._table
 
     # Definitions
@@ -157,7 +178,7 @@ class _Builder:
                     if not (accessor or symbol.decorated("overload")):
                         put(symbol)
                     if owner is not None:
-                        self._instance_attributes(node, owner)
+                        self._owners[node] = owner
                 case ast.ClassDef():
                     put(self._class(node))
                 case ast.Import() | ast.ImportFrom():
@@ -207,7 +228,7 @@ class _Builder:
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Symbol:
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-        return Symbol(
+        symbol = Symbol(
             node.name,
             "function",
             first,
@@ -215,8 +236,9 @@ class _Builder:
             params=self._params(node.args),
             returns=self.text(node.returns),
             decorators=[self.text(decorator) for decorator in node.decorator_list],
-            raises=sorted({name for name in map(_raised, ast.walk(node)) if name}),
         )
+        self._functions[node] = symbol
+        return symbol
 
     def _params(self, arguments: ast.arguments) -> list[Param]:
         def param(argument: ast.arg, kind: str, default: ast.expr | None = None) -> Param:
@@ -248,43 +270,45 @@ class _Builder:
         self._block(node.body, symbol.members, symbol)
         return symbol
 
-    def _instance_attributes(self, method: ast.FunctionDef | ast.AsyncFunctionDef, owner: Symbol) -> None:
-        if not method.args.args:
-            return
-        me = method.args.args[0].arg
+    def _attribute(self, target: ast.expr, node: ast.stmt, annotation: str, value: str, inside: "_Inside") -> None:
+        """A value that a method assigns to an attribute of its object."""
+        owner = inside.owner
+        assert owner is not None
+        match target:
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name == inside.me:
+                symbol = self._value(attribute, node, annotation, value)
+                symbol.scope = inside.method
+                known = owner.attributes.get(attribute)
+                if known is None or known.value in ("", "None") or (annotation and not known.annotation):
+                    owner.attributes[attribute] = symbol
+            case ast.Tuple(elts=elements) | ast.List(elts=elements):
+                for index, element in enumerate(elements):
+                    self._attribute(element, node, "", f"({value})[{index}]", inside)
 
-        def note(target: ast.expr, node: ast.stmt, annotation: str, value: str) -> None:
-            match target:
-                case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name == me:
-                    symbol = self._value(attribute, node, annotation, value)
-                    symbol.scope = method.name
-                    known = owner.attributes.get(attribute)
-                    if known is None or known.value in ("", "None") or (annotation and not known.annotation):
-                        owner.attributes[attribute] = symbol
-                case ast.Tuple(elts=elements) | ast.List(elts=elements):
-                    for index, element in enumerate(elements):
-                        note(element, node, "", f"({value})[{index}]")
-
-        for node in ast.walk(method):
-            match node:
-                case ast.Assign():
+    def _attributes(self, node: ast.AST, inside: "_Inside") -> None:
+        owner = inside.owner
+        assert owner is not None
+        match node:
+            case ast.Assign():
+                if any(not isinstance(target, ast.Name) for target in node.targets):
+                    text = self.text(node.value)
                     for target in node.targets:
-                        note(target, node, "", self.text(node.value))
-                case ast.AnnAssign():
-                    note(node.target, node, self.text(node.annotation), self.text(node.value))
-                case ast.AugAssign():
-                    note(node.target, node, "", "")
-                case ast.With() | ast.AsyncWith():
-                    for item in node.items:
-                        if item.optional_vars is not None:
-                            note(item.optional_vars, node, "", self.text(item.context_expr))
-                case ast.Call(func=ast.Name(id="setattr"), args=[ast.Name(id=name), key, *_]) if name == me:
-                    if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                        owner.attributes.setdefault(key.value, Symbol(key.value, "value", node.lineno, node.lineno))
-                    else:
-                        owner.dynamic = True
-                case ast.Attribute(value=ast.Name(id=name), attr="__dict__") if name == me:
+                        self._attribute(target, node, "", text, inside)
+            case ast.AnnAssign(target=ast.Attribute()):
+                self._attribute(node.target, node, self.text(node.annotation), self.text(node.value), inside)
+            case ast.AugAssign(target=ast.Attribute()):
+                self._attribute(node.target, node, "", "", inside)
+            case ast.With() | ast.AsyncWith():
+                for item in node.items:
+                    if item.optional_vars is not None:
+                        self._attribute(item.optional_vars, node, "", self.text(item.context_expr), inside)
+            case ast.Call(func=ast.Name(id="setattr"), args=[ast.Name(id=name), key, *_]) if name == inside.me:
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    owner.attributes.setdefault(key.value, Symbol(key.value, "value", node.lineno, node.lineno))
+                else:
                     owner.dynamic = True
+            case ast.Attribute(value=ast.Name(id=name), attr="__dict__") if name == inside.me:
+                owner.dynamic = True
 
     def _imports(self, node: ast.Import | ast.ImportFrom) -> Iterator[Symbol]:
         end = node.end_lineno or node.lineno
@@ -302,26 +326,59 @@ class _Builder:
 
     # Everything that is used, wherever it is
 
-    def _sweep(self, node: ast.AST, scope: str, guarded: bool = False) -> None:
+    def _sweep(self, tree: ast.Module) -> None:
+        """One pass over every node, in the order of the source."""
         used = self._table.used
-        for child in ast.iter_child_nodes(node):
-            inside, covered = scope, guarded
-            match child:
-                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                    inside = f"{scope}.{child.name}" if scope else child.name
-                case ast.Call():
-                    self._call(child, scope)
-                case ast.Name(id=name, ctx=ast.Load()):
-                    used[name] = used.get(name, 0) + 1
+        rest: list[tuple[ast.AST, _Inside]] = [(tree, _Inside())]
+        while rest:
+            node, inside = rest.pop()
+            kind = type(node)
+            if kind is ast.Name:
+                if isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]
+                    used[node.id] = used.get(node.id, 0) + 1  # type: ignore[attr-defined]
+                continue
+            if kind is ast.Constant:
+                continue
+            if inside.owner is not None and kind in _SETS_ATTRIBUTES:
+                self._attributes(node, inside)
+            match node:
                 case ast.Attribute(attr=name):
                     used["." + name] = used.get("." + name, 0) + 1
+                case ast.Call():
+                    self._call(node, inside.scope)
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    inside = self._entered(node, inside)
                 case ast.Import() | ast.ImportFrom():
-                    self._note_import(child, covered)
+                    self._note_import(node, inside.guarded)
+                case ast.Raise():
+                    name = _raised(node)
+                    if name and inside.raises is not None and name not in inside.raises:
+                        inside.raises.append(name)
                 case ast.Try():
-                    covered = guarded or _catches_import(child)
+                    inside = replace(inside, guarded=inside.guarded or _catches_import(node))
                 case ast.If():
-                    covered = guarded or self.text(child.test).endswith("TYPE_CHECKING")
-            self._sweep(child, inside, covered)
+                    checking = self.text(node.test).endswith("TYPE_CHECKING")
+                    inside = replace(inside, guarded=True) if checking else inside
+            children: list[tuple[ast.AST, _Inside]] = []
+            for name in node._fields:
+                value = getattr(node, name, None)
+                if isinstance(value, list):
+                    children += [(child, inside) for child in value if isinstance(child, ast.AST)]
+                elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context | ast.operator):
+                    children.append((value, inside))
+            rest += reversed(children)
+        for symbol in self._functions.values():
+            symbol.raises.sort()
+
+    def _entered(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, inside: "_Inside") -> "_Inside":
+        scope = f"{inside.scope}.{node.name}" if inside.scope else node.name
+        symbol, owner = self._functions.get(node), self._owners.get(node)
+        inside = replace(inside, scope=scope)
+        if symbol is not None:
+            inside = replace(inside, raises=symbol.raises, owner=None)
+        if owner is not None and not isinstance(node, ast.ClassDef) and node.args.args:
+            inside = replace(inside, owner=owner, me=node.args.args[0].arg, method=node.name)
+        return inside
 
     def _note_import(self, node: ast.Import | ast.ImportFrom, guarded: bool) -> None:
         if guarded:
