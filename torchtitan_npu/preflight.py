@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torchtitan.components.loss import ChunkedLossWrapper
 from torchtitan.hf_datasets.text_datasets import DATASETS, HuggingFaceTextDataLoader
-from torchtitan.models.common.attention import GQAttention
-from torchtitan.models.common.decoder import Decoder
 
 from torchtitan_npu import kernel_packages
 from torchtitan_npu.data.tokenizer import vocabulary_size
@@ -50,14 +48,6 @@ def _attention(config: Any) -> None:
         raise UserError(
             "parallelism.spmd_backend full_dtensor is not served: NPU operators have no DTensor sharding rules",
             "--parallelism.spmd_backend spmd_types",
-        )
-    model = config.model_spec.model
-    attention = model.first_attention if isinstance(model, Decoder.Config) else None
-    if attention is not None and type(attention) is not GQAttention.Config:
-        raise UserError(
-            f"model {config.model_spec.name} has {type(attention).__qualname__}, which the NPU attention does not"
-            " serve (it may pass an out_transform or a score_mod)",
-            "choose a model with grouped-query attention, such as llama3 or qwen3",
         )
 
 
