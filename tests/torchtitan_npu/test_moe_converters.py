@@ -105,9 +105,7 @@ def test_weights_of_all_experts_with_counts_of_the_own_are_refused() -> None:
         grouped_linear(torch.zeros(4, 3), torch.zeros(8, OUT, IN), torch.ones(8, dtype=torch.long))
 
 
-@pytest.mark.parametrize(
-    ("list_type", "groups"), [(0, [2, 4]), (1, [2, 2])], ids=["ends", "counts"]
-)
+@pytest.mark.parametrize(("list_type", "groups"), [(0, [2, 4]), (1, [2, 2])], ids=["ends", "counts"])
 def test_group_lists_as_ends_and_as_counts_split_alike(list_type: int, groups: list[int]) -> None:
     x, weight = torch.randn(4, IN), torch.randn(2, IN, OUT)
     out = torch.ops.npu.npu_grouped_matmul(

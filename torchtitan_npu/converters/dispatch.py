@@ -22,7 +22,7 @@ from torchtitan.models.common.token_dispatcher import AllToAllTokenDispatcher, L
 
 @torch.library.custom_op("torchtitan_npu::permute", mutates_args=())
 def permute(tokens: torch.Tensor, experts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens [T, D] in the order of their experts [T, K] or [T]: rows [T * K, D], and the row of each (token, choice)."""
+    """Tokens [T, D] in the order of their experts [T, K] or [T]: rows [T * K, D], and each (token, choice)'s row."""
     return torch.ops.npu.npu_moe_token_permute(tokens, experts)
 
 
@@ -180,9 +180,7 @@ class NPUAllToAllDispatcher(AllToAllTokenDispatcher):
                 local = torch.arange(arriving.shape[1], device=rows.device).repeat(ranks)
                 owners = local.repeat_interleave(arriving.flatten(), output_size=sum(received))
             rows, by_expert = permute(rows, owners)
-        done = Dispatched(
-            places=places, scores=topk_scores_TK, by_expert=by_expert, sent=sent, received=received
-        )
+        done = Dispatched(places=places, scores=topk_scores_TK, by_expert=by_expert, sent=sent, received=received)
         return rows, arriving.sum(0), done
 
     def combine(self, routed_output_RD: torch.Tensor, metadata: Any, x_TD: torch.Tensor) -> torch.Tensor:

@@ -3,8 +3,8 @@
 Replaces: `GroupedExperts.Config` and gpt-oss's `GptOssGroupedExperts.Config`. Upstream calls `torch._grouped_mm`, which
 torch_npu serves with a loop over the experts and a read of the offsets to the host. Constraints: weights have the dtype
 of the tokens, which is kept (upstream computes experts in bfloat16 whatever that is). Parameters, checkpoints and
-sharding are upstream's. Saves: a launch for each expert and projection, forward and twice backward, and the activation's
-element-wise passes.
+sharding are upstream's. Saves: a launch for each expert and projection, forward and twice backward, and the
+activation's element-wise passes.
 """
 
 from dataclasses import dataclass

@@ -3,8 +3,8 @@
 Operator: torch_npu's `npu_grouped_matmul` (aclnnGroupedMatmulV4/V5): group type 0 (groups of rows) for the output and
 the gradient of the input, group type 2 (groups of the summed dimension) for the gradient of the weight, which comes out
 in the parameter's own layout. The group list holds counts (list type 1), so no running total is launched. Constraints:
-input and weight share a dtype (float16, bfloat16 or float32); counts are int64. Groups without rows give zero gradients,
-and rows after the last group are not read: they take no part in any gradient, and theirs is 0.
+input and weight share a dtype (float16, bfloat16 or float32); counts are int64. Groups without rows give zero
+gradients, and rows after the last group are not read: they take no part in any gradient, and theirs is 0.
 """
 
 from typing import Any
