@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.t
 EMULATOR := $(BIN)/cann-emulator run --
 say = @printf '\n==> %s\n' $(1)
 
-.PHONY: help train test test-all bench bench-sync results lint format conformance native clean distclean
+.PHONY: help train test test-all support-table bench bench-sync results lint format conformance native clean distclean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -63,6 +63,10 @@ test: $(STAMPS)/native ## the test suite (under 15 minutes on 2 cores); TEST_ARG
 
 test-all: $(STAMPS)/native ## the test suite with the slow tests
 	OMP_NUM_THREADS=1 $(EMULATOR) $(BIN)/python -m pytest -n $(WORKERS) $(TEST_ARGS)
+
+support-table: $(STAMPS)/native ## train every debug model that is served; table in docs/feature_guides/models.md
+	SUPPORT_TABLE=docs/feature_guides/models.md OMP_NUM_THREADS=2 $(EMULATOR) $(BIN)/python -m pytest \
+		tests/torchtitan_npu/test_models.py -p no:xdist
 
 bench: $(STAMPS)/native ## speed and memory against plain torch; table, and outputs/bench.json
 	$(BIN)/python benchmarks/bench.py

@@ -8,10 +8,22 @@ import ctypes
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 
 def by_operator() -> dict[str, int] | None:
     """Kernel launches of this process so far, by operator."""
+    counted = _kernels()
+    return None if counted is None else {counter["name"]: counter["launches"] for counter in counted}
+
+
+def bytes_moved() -> int | None:
+    """Bytes of all kernels' arguments so far: what they read and write of the device's memory at least."""
+    counted = _kernels()
+    return None if counted is None else sum(counter["bytes"] for counter in counted)
+
+
+def _kernels() -> list[dict[str, Any]] | None:
     try:
         write = ctypes.CDLL("libascendcl.so").emu_write_stats
     except (OSError, AttributeError):
@@ -21,7 +33,7 @@ def by_operator() -> dict[str, int] | None:
         if write(str(path).encode()) != 0:
             return None
         counters = json.loads(path.read_text(encoding="utf-8"))["counters"]
-    return {counter["name"]: counter["launches"] for counter in counters if counter["kind"] == "kernel"}
+    return [counter for counter in counters if counter["kind"] == "kernel"]
 
 
 def total() -> int | None:

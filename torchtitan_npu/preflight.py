@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torchtitan.components.loss import ChunkedLossWrapper
 from torchtitan.hf_datasets.text_datasets import DATASETS, HuggingFaceTextDataLoader
-from torchtitan.models.common.attention import GQAttention
-from torchtitan.models.common.decoder import Decoder
+from torchtitan.models.common.attention import FlexAttention
+from torchtitan.models.gpt_oss.model import Attention as GptOssAttention
 
-from torchtitan_npu import kernel_packages
+from torchtitan_npu import kernel_packages, unserved
 from torchtitan_npu.data.tokenizer import vocabulary_size
 from torchtitan_npu.errors import UserError
 
@@ -51,14 +51,12 @@ def _attention(config: Any) -> None:
             "parallelism.spmd_backend full_dtensor is not served: NPU operators have no DTensor sharding rules",
             "--parallelism.spmd_backend spmd_types",
         )
-    model = config.model_spec.model
-    attention = model.first_attention if isinstance(model, Decoder.Config) else None
-    if attention is not None and type(attention) is not GQAttention.Config:
-        raise UserError(
-            f"model {config.model_spec.name} has {type(attention).__qualname__}, which the NPU attention does not"
-            " serve (it may pass an out_transform or a score_mod)",
-            "choose a model with grouped-query attention, such as llama3 or qwen3",
-        )
+    for fqn, layer, *_ in config.model_spec.model.traverse(GptOssAttention.Config):
+        if layer.sliding_window_size is not None and isinstance(layer.inner_attention, FlexAttention.Config):
+            raise UserError(
+                f"{fqn} has a sliding window, which flex attention holds in its mask: the NPU attention builds none",
+                "the config with varlen attention, such as gpt_oss_debugmodel",
+            )
 
 
 def _tokenizer(config: Any) -> None:
@@ -178,4 +176,4 @@ def _output(config: Any) -> None:
         raise UserError(f"nothing can be written to {folder}", "name another folder with --dump_folder")
 
 
-_RULES = (_kernels, _graphs, _attention, _tokenizer, _datasets, _shapes, _checkpoint, _output)
+_RULES = (_kernels, _graphs, unserved.check, _attention, _tokenizer, _datasets, _shapes, _checkpoint, _output)

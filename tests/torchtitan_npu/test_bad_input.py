@@ -58,12 +58,29 @@ def test_a_tokenizer_larger_than_the_vocabulary_is_refused(data: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("module", "config"), [("gpt_oss", "gpt_oss_debugmodel"), ("deepseek_v3", "deepseek_v3_debugmodel")]
+    ("module", "config", "why", "instead"),
+    [
+        ("qwen3", "qwen3_moe_deepep", "DeepEP's kernels are CUDA's", "all-to-all dispatcher"),
+        ("deepseek_v3", "deepseek_v3_debugmodel_hybridep", "HybridEP's kernels are CUDA's", "all-to-all dispatcher"),
+        ("deepseek_v3", "deepseek_v3_debugmodel_minimal_async_ep", "Triton's for CUDA", "all-to-all dispatcher"),
+        ("llama3", "llama3_debugmodel_dist_gemm", "CUDA's symmetric memory", "tensor_parallel_degree"),
+        ("gpt_oss", "gpt_oss_debugmodel_flex", "a sliding window", "gpt_oss_debugmodel"),
+        ("qwen3", "qwen3_debugmodel_flex_flash", "Hopper or Blackwell", "qwen3_debugmodel"),
+        ("qwen3", "qwen3_debugmodel_nvfp4", "torchao is not installed", "without the quantisation"),
+    ],
 )
-def test_models_whose_attention_is_not_served_are_refused(data: Path, module: str, config: str) -> None:
+def test_what_an_npu_cannot_do_is_refused_with_what_to_use(data: Path, module, config, why, instead) -> None:
     entry._prepare_process()
-    with pytest.raises(UserError, match="which the NPU attention does not"):
+    with pytest.raises(UserError, match=why) as refused:
         entry._configure(str(data), ["--module", module, "--config", config, *SMALL])
+    assert instead in refused.value.fix
+
+
+def test_upstreams_kernel_overrides_are_refused(data: Path) -> None:
+    entry._prepare_process()
+    upstream = ("--override.imports", "torchtitan.overrides.helion_rope.helion_rope")
+    with pytest.raises(UserError, match=r"Triton, Helion or CUDA"):
+        entry._configure(str(data), [*LLAMA, *SMALL, *upstream])
 
 
 def test_prepared_data_is_used_and_flags_win(data: Path) -> None:

@@ -13,6 +13,7 @@ from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader
 from torchtitan.tools.logging import logger
 from torchtitan.trainer import Trainer
 
+from torchtitan_npu import unserved
 from torchtitan_npu.config import presets
 from torchtitan_npu.data import dataset
 from torchtitan_npu.data.layout import PreparedData
@@ -34,7 +35,8 @@ class NPUConfigManager(ConfigManager):
         try:
             loaded, rest = super()._load_config(args)
         except (ValueError, ImportError) as error:
-            raise UserError(str(error), "torchtitan-npu configs lists every module and config") from error
+            fix = unserved.what_helps(str(error)) or "torchtitan-npu configs lists every module and config"
+            raise UserError(str(error), fix) from error
         if type(loaded) is not Trainer.Config:
             raise UserError(
                 f"this config builds {type(loaded).__qualname__}, a trainer of its own, not torchtitan's Trainer",

@@ -39,8 +39,8 @@ class NPUConfig:
     compare with. none: upstream's modules unchanged (its attention has no NPU kernel)."""
 
     reference_parts: list[str] = field(default_factory=list)
-    """Parts that preset reference serves although the preset is another: attention, norm, rope, swiglu. To find out
-    which converter a difference comes from."""
+    """Parts that preset reference serves although the preset is another: attention, norm, rope, swiglu, experts,
+    router, dispatch. To find out which converter a difference comes from."""
 
     hf32: bool = False
     """Let float32 matrix products use the cube unit's 19-bit HF32 inputs: faster, less exact."""

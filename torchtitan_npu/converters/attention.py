@@ -3,8 +3,10 @@
 Replaces: `FlexAttention.Config` and `VarlenAttention.Config`. Operator: torch_npu's `npu_fusion_attention` in TND
 layout (aclnnFlashAttentionVarLenScore and its gradient): rows of a batch are packed and the document offsets keep them
 apart. Constraints: query, key and value share one dtype (float16, bfloat16 or float32, which stays float32: upstream's
-varlen module casts to bfloat16); the window is causal, causal with a left limit, or none; no `score_mod`, no
-`out_transform`, no context parallelism. Saves: the score matrix, and all launches of attention but one each way.
+varlen module casts to bfloat16); heads of query and key may be wider than those of the value, as in MLA; the window is
+causal, causal with a left limit, or none; no `score_mod`. The operator has no gradient for the log-sum-exp, so that an
+`out_transform` is refused but for gpt-oss's attention sinks, which become the operator's own argument `sink`. Saves: the
+score matrix, and all launches of attention but one each way.
 
 The operator wants the offsets as host integers. They arrive as a device tensor and are read inside the operator, so
 that a traced model holds no host synchronisation, and once a step: every layer is given the same tensor.
@@ -16,11 +18,14 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from types import MethodType
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 from torchtitan.config.override import derive, override
 from torchtitan.models.common.attention import FlexAttention, VarlenAttention, VarlenMetadata
+from torchtitan.models.gpt_oss.model import Attention as GptOssAttention
 
 from torchtitan_npu.errors import UserError
 
@@ -71,6 +76,7 @@ def _attention(
     key: torch.Tensor,
     value: torch.Tensor,
     offsets: torch.Tensor,
+    sinks: torch.Tensor | None,
     scale: float,
     left: int,
     right: int,
@@ -86,13 +92,14 @@ def _attention(
         scale=scale,
         actual_seq_qlen=ends,
         actual_seq_kvlen=ends,
+        sink=sinks,
         **_pattern(left, right, query.device),
     )
     return output, row_max, row_sum
 
 
 @_attention.register_fake
-def _(query, key, value, offsets, scale, left, right):
+def _(query, key, value, offsets, sinks, scale, left, right):
     rows = query.new_empty((query.shape[0], query.shape[1], 8), dtype=torch.float32)
     return query.new_empty((*query.shape[:2], value.shape[-1])), rows, torch.empty_like(rows)
 
@@ -107,10 +114,12 @@ def _attention_backward(
     row_max: torch.Tensor,
     row_sum: torch.Tensor,
     offsets: torch.Tensor,
+    sinks: torch.Tensor | None,
     scale: float,
     left: int,
     right: int,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Gradients of query, key, value and sinks; the last is empty without sinks."""
     ends = _last_offsets.ends(offsets)
     grads = torch.ops.npu.npu_fusion_attention_grad(
         query,
@@ -125,30 +134,33 @@ def _attention_backward(
         scale_value=scale,
         actual_seq_qlen=ends,
         actual_seq_kvlen=ends,
+        sink=sinks,
         **_pattern(left, right, query.device),
     )
-    return grads[0], grads[1], grads[2]
+    of_sinks = query.new_empty(0, dtype=torch.float32) if sinks is None else grads[4]
+    return grads[0], grads[1], grads[2], of_sinks
 
 
 @_attention_backward.register_fake
-def _(grad, query, key, value, *rest):
-    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+def _(grad, query, key, value, output, row_max, row_sum, offsets, sinks, scale, left, right):
+    of_sinks = query.new_empty(0 if sinks is None else sinks.shape, dtype=torch.float32)
+    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value), of_sinks
 
 
 def _setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
-    query, key, value, offsets, ctx.scale, ctx.left, ctx.right = inputs
-    ctx.save_for_backward(query, key, value, *output, offsets)
+    query, key, value, offsets, sinks, ctx.scale, ctx.left, ctx.right = inputs
+    ctx.save_for_backward(query, key, value, *output, offsets, sinks)
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx: Any, grad: torch.Tensor | None, *unused: torch.Tensor | None) -> tuple:
     if grad is None:
-        return (None,) * 7
-    query, key, value, output, row_max, row_sum, offsets = ctx.saved_tensors
-    grads = _attention_backward(
-        grad.contiguous(), query, key, value, output, row_max, row_sum, offsets, ctx.scale, ctx.left, ctx.right
+        return (None,) * 8
+    query, key, value, output, row_max, row_sum, offsets, sinks = ctx.saved_tensors
+    of_query, of_key, of_value, of_sinks = _attention_backward(
+        grad.contiguous(), query, key, value, output, row_max, row_sum, offsets, sinks, ctx.scale, ctx.left, ctx.right
     )
-    return (*grads, None, None, None, None)
+    return of_query, of_key, of_value, None, None if sinks is None else of_sinks, None, None, None
 
 
 _attention.register_autograd(_backward, setup_context=_setup_context)
@@ -181,24 +193,38 @@ class NPUAttention(VarlenAttention):
         out_transform: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
         **kwargs: Any,
     ) -> torch.Tensor:
-        refuse_unserved(out_transform, kwargs.get("score_mod"))
+        refuse_score_mod(kwargs.get("score_mod"))
+        sinks = _sinks(out_transform)
         batch, length, heads, _ = q_BLNH.shape
         output, _, _ = _attention(
             q_BLNH.flatten(0, 1),
             k_BLNH.flatten(0, 1),
             v_BLNH.flatten(0, 1),
             attention_masks.cu_seq_q,
+            None if sinks is None else sinks.float(),
             q_BLNH.shape[-1] ** -0.5 if scale is None else scale,
             *self.window_size,
         )
         return output.view(batch, length, heads, -1)
 
 
-def refuse_unserved(out_transform: object, score_mod: object) -> None:
-    """What upstream's modules accept and ours do not; checked before the run too, in `preflight`."""
-    for name, value in (("out_transform", out_transform), ("score_mod", score_mod)):
-        if value is not None:
-            raise UserError(f"the NPU attention has no {name}", "choose a model that does not use it")
+def _sinks(out_transform: Callable | None) -> torch.Tensor | None:
+    """The sinks behind gpt-oss's output transform, one a head; other transforms have no gradient here."""
+    if out_transform is None:
+        return None
+    if not isinstance(out_transform, MethodType) or out_transform.__func__ is not GptOssAttention._apply_sinks:
+        raise UserError(
+            "the NPU attention has no out_transform: npu_fusion_attention gives no gradient for the log-sum-exp",
+            "choose a model that does not use it, or --npu.reference_parts attention",
+        )
+    sinks = out_transform.__self__.sinks
+    return sinks.to_local(grad_placements=sinks.placements) if isinstance(sinks, DTensor) else sinks
+
+
+def refuse_score_mod(score_mod: object) -> None:
+    """What upstream's flex module accepts and ours do not."""
+    if score_mod is not None:
+        raise UserError("the NPU attention has no score_mod", "choose a model that does not use it")
 
 
 @override(target=VarlenAttention.Config, description="npu_fusion_attention, TND", exact=True)

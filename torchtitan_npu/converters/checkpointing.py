@@ -1,7 +1,8 @@
-"""Selective activation checkpointing that knows the NPU attention.
+"""Selective activation checkpointing that knows the NPU operators.
 
-Replaces: `SelectiveAC.Config`. Upstream keeps the outputs of its own attention operators and recomputes the rest;
-without this entry the NPU attention would be computed twice. Saves: one attention a layer in backward.
+Replaces: `SelectiveAC.Config`. Upstream keeps the outputs of its own attention, top-k and communication operators and
+recomputes the rest; without this entry the NPU attention would be computed twice, the router could choose other experts
+the second time, and the host would wait for the token counts once more. Saves: these, once a layer in backward.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import torch
 from torchtitan.config.override import derive, override
 from torchtitan.distributed.activation_checkpoint import SelectiveAC
 
-from torchtitan_npu.converters import attention  # noqa: F401  registers the operator
+from torchtitan_npu.converters import attention, dispatch, router  # noqa: F401  they register the operators
 
 
 class NPUSelectiveAC(SelectiveAC):
@@ -19,9 +20,14 @@ class NPUSelectiveAC(SelectiveAC):
         pass
 
     def get_save_ops(self) -> set:
-        return super().get_save_ops() | {torch.ops.torchtitan_npu.attention.default}
+        ours = torch.ops.torchtitan_npu
+        return super().get_save_ops() | {
+            ours.attention.default,
+            ours.gating_top_k.default,
+            ours.counts_on_host.default,
+        }
 
 
-@override(target=SelectiveAC.Config, description="keeps the NPU attention's output", exact=True)
+@override(target=SelectiveAC.Config, description="keeps what the NPU attention, router and dispatcher give", exact=True)
 def selective_checkpoint(config: SelectiveAC.Config) -> NPUSelectiveAC.Config:
     return derive(config, NPUSelectiveAC.Config)

@@ -12,7 +12,7 @@ import torch
 from torchtitan.config.override import derive, override
 from torchtitan.models.common.attention import FlexAttention, VarlenAttention, VarlenMetadata
 
-from torchtitan_npu.converters.attention import refuse_unserved
+from torchtitan_npu.converters.attention import refuse_score_mod
 
 
 class ReferenceAttention(VarlenAttention):
@@ -31,7 +31,7 @@ class ReferenceAttention(VarlenAttention):
         out_transform: Any = None,
         **kwargs: Any,
     ) -> torch.Tensor:
-        refuse_unserved(out_transform, kwargs.get("score_mod"))
+        refuse_score_mod(kwargs.get("score_mod"))
         _, length, heads, width = q_BLNH.shape
         query, key, value = (tensor.transpose(1, 2) for tensor in (q_BLNH, k_BLNH, v_BLNH))
         groups = heads // key.shape[1]
@@ -39,8 +39,9 @@ class ReferenceAttention(VarlenAttention):
             key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
         scores = (query @ key.transpose(-2, -1)).float() * (width**-0.5 if scale is None else scale)
         visible = self._visible(attention_masks.cu_seq_q, q_BLNH.shape[0], length)
-        weights = scores.masked_fill(~visible[:, None], float("-inf")).softmax(dim=-1).to(value.dtype)
-        return (weights @ value).transpose(1, 2)
+        scores = scores.masked_fill(~visible[:, None], float("-inf"))
+        output = (scores.softmax(dim=-1).to(value.dtype) @ value).transpose(1, 2)
+        return output if out_transform is None else out_transform(output, scores.logsumexp(dim=-1).transpose(1, 2))
 
     def _visible(self, offsets: torch.Tensor, batch: int, length: int) -> torch.Tensor:
         """Which keys each query sees, [batch, query, key]: those of its own document within the window."""

@@ -1,0 +1,77 @@
+"""What the converters save of a training step: launches and bytes, in all and by part of the model, as a table.
+
+`python benchmarks/converters.py [MODULE:CONFIG ...]`; results are added to outputs/converters.json. A step is compared
+with two of preset reference: as torch_npu runs it, with a loop over the experts, and with one grouped product in the
+loop's place. `--parts` measures each part by serving it alone from preset reference.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from bench import HERE, run
+
+MODELS = ("deepseek_v3:deepseek_v3_debugmodel", "qwen3:qwen3_moe_debug", "gpt_oss:gpt_oss_debugmodel")
+PARTS = ("attention", "norm", "rope", "swiglu", "experts", "router", "dispatch")
+# What the converters must save of the reference, and of the reference with one grouped product, in per cent.
+GOALS = {"launches": (45, 25), "bytes": (25, 25)}
+
+
+def step(model: str, *flags: str) -> dict[str, int]:
+    """Launches and bytes of the third step, activation checkpointing as the config has it."""
+    done = run("train_step.py", "--model", model, "--steps", "3", "--checkpointing", *flags)
+    return {"launches": done["launches"]["total"], "bytes": done["bytes"]}
+
+
+def measure(model: str, parts: bool) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "npu": step(model),
+        "reference": step(model, "--converters", "reference"),
+        "reference, one grouped product": step(
+            model, "--converters", "reference", "--override.imports", "moe_reference.one_product"
+        ),
+    }
+    if parts:
+        result["parts"] = {part: step(model, "--npu.reference_parts", part) for part in PARTS}
+    return result
+
+
+def saving(kept: int, of: int) -> str:
+    return f"{100 * (1 - kept / of):.0f}%"
+
+
+def table(results: dict[str, Any]) -> str:
+    lines = [f"{'':<44} {'launches':>10} {'fewer':>6} {'MB':>9} {'fewer':>6}"]
+    for model, result in results.items():
+        lines.append(model)
+        own = result["npu"]
+        for name in ("npu", "reference", "reference, one grouped product"):
+            row = result[name]
+            fewer = [saving(own[unit], row[unit]) if name != "npu" else "" for unit in ("launches", "bytes")]
+            lines.append(f"  {name:<42} {row['launches']:>10,} {fewer[0]:>6} {row['bytes'] / 1e6:>9,.0f} {fewer[1]:>6}")
+        for part, row in result.get("parts", {}).items():
+            lines.append(
+                f"  {'saved by ' + part:<42} {row['launches'] - own['launches']:>10,} {'':>6} "
+                f"{(row['bytes'] - own['bytes']) / 1e6:>9,.0f}"
+            )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure what the converters save of a training step.")
+    parser.add_argument("models", nargs="*", default=MODELS, metavar="MODULE:CONFIG", help=f"{', '.join(MODELS)}")
+    parser.add_argument("--parts", action="store_true", help="also what each part saves")
+    parser.add_argument("--output", type=Path, default=HERE.parent / "outputs" / "converters.json", metavar="FILE")
+    options = parser.parse_args()
+    results: dict[str, Any] = json.loads(options.output.read_text()) if options.output.exists() else {}
+    for model in options.models:
+        print(f"{model}:", flush=True)
+        results[model] = measure(model, options.parts)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(results, indent=2) + "\n")
+    print(f"\n{table(results)}")
+
+
+if __name__ == "__main__":
+    main()

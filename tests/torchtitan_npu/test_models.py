@@ -1,0 +1,50 @@
+"""Upstream's debug models as upstream configures them: each trains with falling loss, and as preset reference does.
+
+What passed is written as a table where SUPPORT_TABLE names a file; `make support-table` writes the documentation's.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.torchtitan_npu.runs import train
+
+_SHORT = ("--training.seq_len", "64", "--training.local_batch_size", "1", "--debug.seed", "42")
+_STEPS = ("--training.steps", "4", "--lr_scheduler.warmup_steps", "1")
+_DENSE, _MOE = "grouped-query attention", "mixture of experts"
+
+# Module, config, what is in it, and whether a run takes too long for the everyday suite.
+MODELS = (
+    ("llama3", "llama3_debugmodel", f"dense, {_DENSE} (flex)", True),
+    ("llama3", "llama3_debugmodel_varlen_attn", f"dense, {_DENSE} (varlen)", True),
+    ("qwen3", "qwen3_debugmodel", f"dense, {_DENSE}, query and key norms", True),
+    ("qwen3", "qwen3_moe_debug", f"{_MOE} (64, top 8), {_DENSE}", True),
+    ("deepseek_v3", "deepseek_v3_debugmodel", f"{_MOE} (8, top 3, shared), latent attention", False),
+    ("deepseek_v3", "deepseek_v3_debugmodel_mtp", "the same with multi-token prediction", True),
+    ("gpt_oss", "gpt_oss_debugmodel", f"{_MOE} (8, top 4), sinks, sliding window", False),
+)
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[list[str]]:
+    lines = ["| module | config | what it is | loss, 4 steps |", "| --- | --- | --- | --- |"]
+    yield lines
+    if path := os.environ.get("SUPPORT_TABLE"):
+        Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("module", "config", "what"),
+    [pytest.param(*row, id=row[1], marks=[pytest.mark.slow] if slow else []) for *row, slow in MODELS],
+)
+def test_loss_falls_as_with_the_reference_preset(
+    data: Path, tmp_path: Path, table: list[str], module: str, config: str, what: str
+) -> None:
+    flags = ("--module", module, "--config", config, *_SHORT, *_STEPS, "--dump_folder", str(tmp_path))
+    losses = train(data, *flags).losses
+    reference = train(data, *flags, "--npu.converters", "reference").losses
+    assert losses[4] < losses[1] - 0.05
+    assert max(abs(losses[step] - reference[step]) for step in losses) <= 2e-2  # bfloat16
+    table.append(f"| {module} | {config} | {what} | {losses[1]:.2f} -> {losses[4]:.2f} |")
