@@ -1,4 +1,4 @@
-"""The converters of mixture-of-experts layers against upstream's modules in float32 on the CPU, outputs and gradients."""
+"""The converters of mixture-of-experts layers against upstream's modules in float32 on the CPU: values and gradients."""
 
 import dataclasses
 
@@ -117,7 +117,7 @@ def test_group_lists_as_ends_and_as_counts_split_alike(list_type: int, groups: l
 
 @pytest.mark.parametrize(("list_type", "groups"), [(0, [3, 1]), (1, [3, 2])], ids=["counts as ends", "too many"])
 def test_a_group_list_of_the_other_form_is_refused(list_type: int, groups: list[int]) -> None:
-    with pytest.raises(RuntimeError, match="161002|groupList"):
+    with pytest.raises(RuntimeError, match=r"161002|groupList"):
         torch.ops.npu.npu_grouped_matmul(
             [torch.randn(4, IN).npu()], [torch.randn(2, IN, OUT).npu()], group_list=torch.tensor(groups).npu(),
             split_item=3, group_type=0, group_list_type=list_type,

@@ -5,8 +5,8 @@ layout (aclnnFlashAttentionVarLenScore and its gradient): rows of a batch are pa
 apart. Constraints: query, key and value share one dtype (float16, bfloat16 or float32, which stays float32: upstream's
 varlen module casts to bfloat16); heads of query and key may be wider than those of the value, as in MLA; the window is
 causal, causal with a left limit, or none; no `score_mod`. The operator has no gradient for the log-sum-exp, so that an
-`out_transform` is refused but for gpt-oss's attention sinks, which become the operator's own argument `sink`. Saves: the
-score matrix, and all launches of attention but one each way.
+`out_transform` is refused but for gpt-oss's attention sinks, which become the operator's own argument `sink`. Saves:
+the score matrix, and all launches of attention but one each way.
 
 The operator wants the offsets as host integers. They arrive as a device tensor and are read inside the operator, so
 that a traced model holds no host synchronisation, and once a step: every layer is given the same tensor.
@@ -217,7 +217,7 @@ def _sinks(out_transform: Callable | None) -> torch.Tensor | None:
             "the NPU attention has no out_transform: npu_fusion_attention gives no gradient for the log-sum-exp",
             "choose a model that does not use it, or --npu.reference_parts attention",
         )
-    sinks = out_transform.__self__.sinks
+    sinks: torch.Tensor = out_transform.__self__.sinks  # type: ignore[attr-defined]
     return sinks.to_local(grad_placements=sinks.placements) if isinstance(sinks, DTensor) else sinks
 
 
