@@ -41,11 +41,6 @@ def _attention(config: Any) -> None:
     """What the NPU attention cannot do is refused here rather than in the middle of a step."""
     if config.npu.converters == "none":
         return
-    if config.parallelism.context_parallel_degree > 1:
-        raise UserError(
-            "context parallelism is not served: the NPU attention needs whole sequences on a rank",
-            "--parallelism.context_parallel_degree 1; tensor parallelism shards long sequences' activations",
-        )
     if config.parallelism.spmd_backend == "full_dtensor":
         raise UserError(
             "parallelism.spmd_backend full_dtensor is not served: NPU operators have no DTensor sharding rules",
@@ -100,6 +95,7 @@ def _shapes(config: Any) -> None:
     _divides("training.seq_len", training.seq_len, _sequence_divisor(config))
     degrees = {
         "data_parallel_replicate_degree": parallelism.data_parallel_replicate_degree,
+        "context_parallel_degree": parallelism.context_parallel_degree,
         "tensor_parallel_degree": parallelism.tensor_parallel_degree,
         "pipeline_parallel_degree": parallelism.pipeline_parallel_degree,
     }
@@ -120,6 +116,7 @@ def _shapes(config: Any) -> None:
 
 def _sequence_divisor(config: Any) -> int:
     tensor = config.parallelism.tensor_parallel_degree if config.parallelism.enable_sequence_parallel else 1
+    tensor *= config.parallelism.context_parallel_degree
     chunks = config.loss.num_chunks if isinstance(config.loss, ChunkedLossWrapper.Config) else 1
     return max(tensor, chunks) if max(tensor, chunks) % min(tensor, chunks) == 0 else tensor * chunks
 

@@ -1,4 +1,4 @@
-"""The converters of mixture-of-experts layers against upstream's modules in float32 on the CPU: values and gradients."""
+"""The converters of mixture-of-experts layers against upstream's modules in float32 on the CPU, with gradients."""
 
 import dataclasses
 

@@ -42,6 +42,10 @@ class NPUConfig:
     """Parts that preset reference serves although the preset is another: attention, norm, rope, swiglu, experts,
     router, dispatch. To find out which converter a difference comes from."""
 
+    context_parallel: Literal["auto", "ulysses", "all_gather"] = "auto"
+    """How ranks attend that share rows (--parallelism.context_parallel_degree). ulysses: they trade tokens for heads.
+    all_gather: each gets all keys and values. auto: ulysses where the ranks divide the heads."""
+
     hf32: bool = False
     """Let float32 matrix products use the cube unit's 19-bit HF32 inputs: faster, less exact."""
 

@@ -11,6 +11,9 @@ the score matrix, and all launches of attention but one each way.
 The operator wants the offsets as host integers. They arrive as a device tensor and are read inside the operator, so
 that a traced model holds no host synchronisation, and once a step: every layer is given the same tensor.
 
+With context parallelism a rank's queries are a chunk of every row: see `context_parallel`. The modules are no
+`VarlenAttention`, since upstream refuses context parallelism for it; their configs are.
+
 The flex replacement is also a `VarlenAttention.Config`, which is what makes upstream build offsets, not block masks.
 """
 
@@ -26,7 +29,11 @@ from torch.distributed.tensor import DTensor
 from torchtitan.config.override import derive, override
 from torchtitan.models.common.attention import FlexAttention, VarlenAttention, VarlenMetadata
 from torchtitan.models.gpt_oss.model import Attention as GptOssAttention
+from torchtitan.protocols.module import Module
+from torchtitan.protocols.sharding import ShardingConfig
 
+from torchtitan_npu.converters import context_parallel
+from torchtitan_npu.converters.context_parallel import Context, Way
 from torchtitan_npu.errors import UserError
 
 _CAUSAL, _BAND, _FULL = 3, 4, 0  # sparse_mode of the operator
@@ -70,6 +77,31 @@ def _pattern(left: int, right: int, device: torch.device) -> dict[str, Any]:
     return {"sparse_mode": _BAND, "atten_mask": mask, "pre_tockens": left, "next_tockens": right}
 
 
+def _lengths(
+    query: torch.Tensor, key: torch.Tensor, offsets: torch.Tensor, rows: int, rank: int
+) -> tuple[list[int], list[int], list[tuple[int, int]] | None]:
+    """Ends of the documents among queries and among keys, and which keys are kept; None where all are."""
+    ends = _last_offsets.ends(offsets)
+    if query.shape[0] == key.shape[0]:
+        return ends, ends, None
+    part = context_parallel.segments(ends, rows, key.shape[0] // rows, query.shape[0] // rows, rank)
+    return part.query_ends, part.key_ends, part.keys
+
+
+def _part(x: torch.Tensor, kept: list[tuple[int, int]] | None) -> torch.Tensor:
+    return x if kept is None else torch.cat([x[begin:end] for begin, end in kept])
+
+
+def _spread(grad: torch.Tensor, kept: list[tuple[int, int]] | None, whole: torch.Tensor) -> torch.Tensor:
+    """The gradient of the kept keys as one of all keys."""
+    if kept is None:
+        return grad
+    result = torch.zeros_like(whole)
+    for part, (begin, end) in zip(grad.split([end - begin for begin, end in kept]), kept, strict=True):
+        result[begin:end] = part
+    return result
+
+
 @torch.library.custom_op("torchtitan_npu::attention", mutates_args=())
 def _attention(
     query: torch.Tensor,
@@ -80,9 +112,15 @@ def _attention(
     scale: float,
     left: int,
     right: int,
+    rows: int,
+    rank: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Attention over packed documents: output, and the softmax's row maxima and sums for the gradient."""
-    ends = _last_offsets.ends(offsets)
+    """Attention over packed documents: output, and the softmax's row maxima and sums for the gradient.
+
+    Queries are the chunk that context-parallel rank `rank` has of each of `rows` rows; without it they are all.
+    """
+    query_ends, key_ends, kept = _lengths(query, key, offsets, rows, rank)
+    key, value = _part(key, kept), _part(value, kept)
     output, row_max, row_sum, *_ = torch.ops.npu.npu_fusion_attention(
         query,
         key,
@@ -90,8 +128,8 @@ def _attention(
         query.shape[1],
         "TND",
         scale=scale,
-        actual_seq_qlen=ends,
-        actual_seq_kvlen=ends,
+        actual_seq_qlen=query_ends,
+        actual_seq_kvlen=key_ends,
         sink=sinks,
         **_pattern(left, right, query.device),
     )
@@ -99,9 +137,9 @@ def _attention(
 
 
 @_attention.register_fake
-def _(query, key, value, offsets, sinks, scale, left, right):
-    rows = query.new_empty((query.shape[0], query.shape[1], 8), dtype=torch.float32)
-    return query.new_empty((*query.shape[:2], value.shape[-1])), rows, torch.empty_like(rows)
+def _(query, key, value, offsets, sinks, scale, left, right, rows, rank):
+    statistics = query.new_empty((query.shape[0], query.shape[1], 8), dtype=torch.float32)
+    return query.new_empty((*query.shape[:2], value.shape[-1])), statistics, torch.empty_like(statistics)
 
 
 @torch.library.custom_op("torchtitan_npu::attention_backward", mutates_args=())
@@ -118,9 +156,13 @@ def _attention_backward(
     scale: float,
     left: int,
     right: int,
+    rows: int,
+    rank: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of query, key, value and sinks; the last is empty without sinks."""
-    ends = _last_offsets.ends(offsets)
+    query_ends, key_ends, kept = _lengths(query, key, offsets, rows, rank)
+    whole = key, value
+    key, value = _part(key, kept), _part(value, kept)
     grads = torch.ops.npu.npu_fusion_attention_grad(
         query,
         key,
@@ -132,45 +174,76 @@ def _attention_backward(
         softmax_sum=row_sum,
         attention_in=output,
         scale_value=scale,
-        actual_seq_qlen=ends,
-        actual_seq_kvlen=ends,
+        actual_seq_qlen=query_ends,
+        actual_seq_kvlen=key_ends,
         sink=sinks,
         **_pattern(left, right, query.device),
     )
     of_sinks = query.new_empty(0, dtype=torch.float32) if sinks is None else grads[4]
-    return grads[0], grads[1], grads[2], of_sinks
+    of_key, of_value = (_spread(grad, kept, like) for grad, like in zip(grads[1:3], whole, strict=True))
+    return grads[0], of_key, of_value, of_sinks
 
 
 @_attention_backward.register_fake
-def _(grad, query, key, value, output, row_max, row_sum, offsets, sinks, scale, left, right):
+def _(grad, query, key, value, output, row_max, row_sum, offsets, sinks, *rest):
     of_sinks = query.new_empty(0 if sinks is None else sinks.shape, dtype=torch.float32)
     return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value), of_sinks
 
 
 def _setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
-    query, key, value, offsets, sinks, ctx.scale, ctx.left, ctx.right = inputs
+    query, key, value, offsets, sinks, *ctx.settings = inputs
     ctx.save_for_backward(query, key, value, *output, offsets, sinks)
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx: Any, grad: torch.Tensor | None, *unused: torch.Tensor | None) -> tuple:
     if grad is None:
-        return (None,) * 8
+        return (None,) * 10
     query, key, value, output, row_max, row_sum, offsets, sinks = ctx.saved_tensors
     of_query, of_key, of_value, of_sinks = _attention_backward(
-        grad.contiguous(), query, key, value, output, row_max, row_sum, offsets, sinks, ctx.scale, ctx.left, ctx.right
+        grad.contiguous(), query, key, value, output, row_max, row_sum, offsets, sinks, *ctx.settings
     )
-    return of_query, of_key, of_value, None, None if sinks is None else of_sinks, None, None, None
+    return of_query, of_key, of_value, None, None if sinks is None else of_sinks, *(None,) * 5
 
 
 _attention.register_autograd(_backward, setup_context=_setup_context)
 
 
-class NPUAttention(VarlenAttention):
-    """Attention within documents of a packed batch. Parameter names are upstream's: `local_map` checks them."""
+class PackedAttention(Module):
+    """Attention within documents of a packed batch, whose rows may be spread over context-parallel ranks.
+
+    Parameter names of `forward` are upstream's: `local_map` checks them.
+    """
 
     @dataclass(kw_only=True, slots=True)
     class Config(VarlenAttention.Config):
+        context_parallel: Way = "all_gather"
+
+    context: Context | None = None
+    _sharding_config: ShardingConfig | None
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.window_size = config.window_size
+        self.way = config.context_parallel
+
+    def parallelize(self, parallel_dims: Any) -> None:
+        mesh = parallel_dims.get_optional_mesh("cp")
+        if mesh is not None and mesh.size() > 1:
+            if self.way == "all_gather" and self.window_size[1] != 0:
+                raise UserError(
+                    f"attention window {self.window_size} needs keys of later ranks, which all_gather leaves out",
+                    "--npu.context_parallel ulysses",
+                )
+            self.context = Context(mesh, self.way)
+            if self.context.way == "ulysses" and self._sharding_config is not None:
+                self._sharding_config = context_parallel.without_gathering(self._sharding_config)
+        super().parallelize(parallel_dims)
+
+
+class NPUAttention(PackedAttention):
+    @dataclass(kw_only=True, slots=True)
+    class Config(PackedAttention.Config):
         pass
 
     def __init__(self, config: Config) -> None:
@@ -195,17 +268,25 @@ class NPUAttention(VarlenAttention):
     ) -> torch.Tensor:
         refuse_score_mod(kwargs.get("score_mod"))
         sinks = _sinks(out_transform)
-        batch, length, heads, _ = q_BLNH.shape
+        trading = self.context if self.context is not None and self.context.way == "ulysses" else None
+        query, key, value = q_BLNH, k_BLNH, v_BLNH
+        if trading is not None:
+            query, key, value = (context_parallel.tokens_for_heads(x, trading) for x in (query, key, value))
+            sinks = None if sinks is None else context_parallel.share_of_heads(sinks, trading)
+        batch, length, heads, _ = query.shape
         output, _, _ = _attention(
-            q_BLNH.flatten(0, 1),
-            k_BLNH.flatten(0, 1),
-            v_BLNH.flatten(0, 1),
+            query.flatten(0, 1),
+            key.flatten(0, 1),
+            value.flatten(0, 1),
             attention_masks.cu_seq_q,
             None if sinks is None else sinks.float(),
-            q_BLNH.shape[-1] ** -0.5 if scale is None else scale,
+            query.shape[-1] ** -0.5 if scale is None else scale,
             *self.window_size,
+            batch,
+            0 if self.context is None else self.context.rank,
         )
-        return output.view(batch, length, heads, -1)
+        output = output.view(batch, length, heads, -1)
+        return output if trading is None else context_parallel.heads_for_tokens(output, trading)
 
 
 def _sinks(out_transform: Callable | None) -> torch.Tensor | None:
@@ -228,10 +309,10 @@ def refuse_score_mod(score_mod: object) -> None:
 
 
 @override(target=VarlenAttention.Config, description="npu_fusion_attention, TND", exact=True)
-def varlen_attention(config: VarlenAttention.Config) -> NPUAttention.Config:
-    return derive(config, NPUAttention.Config)
+def varlen_attention(config: VarlenAttention.Config, context_parallel: Way = "all_gather") -> NPUAttention.Config:
+    return derive(config, NPUAttention.Config, context_parallel=context_parallel)
 
 
 @override(target=FlexAttention.Config, description="npu_fusion_attention, TND", exact=True)
-def flex_attention(config: FlexAttention.Config) -> NPUAttention.Config:
-    return derive(config, NPUAttention.Config)
+def flex_attention(config: FlexAttention.Config, context_parallel: Way = "all_gather") -> NPUAttention.Config:
+    return derive(config, NPUAttention.Config, context_parallel=context_parallel)

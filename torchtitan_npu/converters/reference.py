@@ -12,12 +12,12 @@ import torch
 from torchtitan.config.override import derive, override
 from torchtitan.models.common.attention import FlexAttention, VarlenAttention, VarlenMetadata
 
-from torchtitan_npu.converters.attention import refuse_score_mod
+from torchtitan_npu.converters.attention import PackedAttention, refuse_score_mod
 
 
-class ReferenceAttention(VarlenAttention):
+class ReferenceAttention(PackedAttention):
     @dataclass(kw_only=True, slots=True)
-    class Config(VarlenAttention.Config):
+    class Config(PackedAttention.Config):
         pass
 
     def forward(
@@ -32,13 +32,14 @@ class ReferenceAttention(VarlenAttention):
         **kwargs: Any,
     ) -> torch.Tensor:
         refuse_score_mod(kwargs.get("score_mod"))
-        _, length, heads, width = q_BLNH.shape
+        batch, chunk, heads, width = q_BLNH.shape
         query, key, value = (tensor.transpose(1, 2) for tensor in (q_BLNH, k_BLNH, v_BLNH))
         groups = heads // key.shape[1]
         if groups > 1:
             key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
         scores = (query @ key.transpose(-2, -1)).float() * (width**-0.5 if scale is None else scale)
-        visible = self._visible(attention_masks.cu_seq_q, q_BLNH.shape[0], length)
+        first = 0 if self.context is None else self.context.rank * chunk
+        visible = self._visible(attention_masks.cu_seq_q, batch, k_BLNH.shape[1])[:, first : first + chunk]
         scores = scores.masked_fill(~visible[:, None], float("-inf"))
         output = (scores.softmax(dim=-1).to(value.dtype) @ value).transpose(1, 2)
         return output if out_transform is None else out_transform(output, scores.logsumexp(dim=-1).transpose(1, 2))

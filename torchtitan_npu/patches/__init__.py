@@ -19,7 +19,26 @@ class Patch:
     delete_when: str
 
 
-PATCHES: tuple[Patch, ...] = ()
+_OFFSETS_UNCUT = "torchtitan_npu.patches.context_parallel.keep_offsets"
+_WHY_UNCUT = "upstream cuts masks with the rows and knows no document offsets; the NPU attention takes them whole"
+_UPSTREAM_CUTS = "upstream's context parallelism takes VarlenMetadata"
+
+PATCHES: tuple[Patch, ...] = (
+    Patch(
+        name="context parallelism of packed rows, training",
+        target="torchtitan.trainer.prepare_context_parallel_input",
+        replacement=_OFFSETS_UNCUT,
+        reason=_WHY_UNCUT,
+        delete_when=_UPSTREAM_CUTS,
+    ),
+    Patch(
+        name="context parallelism of packed rows, validation",
+        target="torchtitan.components.validate.prepare_context_parallel_input",
+        replacement=_OFFSETS_UNCUT,
+        reason=_WHY_UNCUT,
+        delete_when=_UPSTREAM_CUTS,
+    ),
+)
 
 
 def apply_all() -> None:

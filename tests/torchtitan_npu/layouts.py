@@ -1,0 +1,95 @@
+"""Runs of one model in several parallel layouts from one seed checkpoint, with the same rows in every step.
+
+Upstream gives each data-parallel rank a contiguous part of the dataset. So that step n has the same rows at every
+degree, there is for each degree a file of documents that fill one row each, in the order that puts the rows of step n
+into step n.
+"""
+
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.torchtitan_npu.runs import FP32, command
+
+STEPS, GLOBAL_BATCH, LENGTH = 10, 4, 64
+DEGREES = (1, 2, 4)
+_WORDS = ("class", "return", "import", "value", "name", "object", "method", "module", "string", "expression")
+
+
+def _rows(tokenizer, count: int) -> list[str]:
+    """Texts of exactly LENGTH tokens: with a begin and an end token, LENGTH inputs and LENGTH labels."""
+    rows = []
+    generator = random.Random(7)
+    while len(rows) < count:
+        words = " ".join(generator.choice(_WORDS) for _ in range(LENGTH))
+        text = tokenizer.decode(tokenizer.encode(words).ids[: LENGTH - 1])
+        if len(tokenizer.encode(text).ids) == LENGTH - 1:
+            rows.append(text)
+    return rows
+
+
+def _write(path: Path, rows: list[str], degree: int) -> None:
+    """Row n * GLOBAL_BATCH + k of the run is the k-th row of step n, whatever the degree."""
+    local = GLOBAL_BATCH // degree
+    order = [
+        step * GLOBAL_BATCH + rank * local + index
+        for rank in range(degree)
+        for step in range(STEPS)
+        for index in range(local)
+    ]
+    path.write_text("".join(json.dumps({"text": rows[row]}) + "\n" for row in order), encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """One model's seed checkpoint and the rows, in a folder."""
+
+    folder: Path
+    data: Path
+    model: tuple[str, ...]
+
+    @classmethod
+    def make(cls, folder: Path, data: Path, model: tuple[str, ...]) -> "Layouts":
+        from tokenizers import Tokenizer
+
+        rows = _rows(Tokenizer.from_file(str(data / "tokenizer" / "tokenizer.json")), STEPS * GLOBAL_BATCH)
+        for degree in DEGREES:
+            _write(folder / f"rows-{degree}.jsonl", rows, degree)
+        made = cls(folder, data, model)
+        result = command(
+            *("train", "--data", str(data), *model, "--debug.seed", "1", "--dump_folder", str(folder / "seed")),
+            *("--checkpoint.enable", "--checkpoint.create_seed_checkpoint", "--training.seq_len", str(LENGTH)),
+            cwd=Path.cwd(),
+        )
+        assert result.returncode == 0, result.stderr[-3000:]
+        return made
+
+    def losses(self, name: str, ranks: int, data_parallel: int, *flags: str) -> list[float]:
+        """Losses of all steps.
+
+        Args:
+            name: of the run's folder.
+            ranks: processes.
+            data_parallel: how many of them read rows of their own.
+            flags: of the layout.
+        """
+        folder = self.folder / name
+        rows = self.folder / f"rows-{data_parallel}.jsonl"
+        result = command(
+            *("train", "--data", str(self.data), "--nproc", str(ranks), *self.model, *FP32),
+            *("--dataloader.dataset", "prepared", "--dataloader.dataset_path", str(rows)),
+            *("--training.seq_len", str(LENGTH), "--training.local_batch_size", str(GLOBAL_BATCH // data_parallel)),
+            *("--training.steps", str(STEPS), "--dump_folder", str(folder), "--checkpoint.enable"),
+            *("--checkpoint.initial_load_path", str(self.folder / "seed" / "checkpoint" / "step-0")),
+            *("--checkpoint.interval", "1000", "--checkpoint.folder", "own", *flags),
+            cwd=Path.cwd(),
+        )
+        assert result.returncode == 0, result.stderr[-3000:] + result.stdout[-3000:]
+        return json.loads((folder / "summary.json").read_text(encoding="utf-8"))["losses"]
+
+
+def assert_trains_as(losses: list[float], one_rank: list[float]) -> None:
+    assert len(losses) == len(one_rank) == STEPS
+    assert one_rank[-1] < one_rank[0] - 0.5
+    assert max(abs(a - b) for a, b in zip(losses, one_rank, strict=True)) <= 1e-3

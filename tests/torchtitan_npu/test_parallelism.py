@@ -1,0 +1,109 @@
+"""Parallel layouts against 1 rank: the losses of ten steps agree within 1e-3, in float32, from one seed checkpoint.
+
+A core of the matrix runs with every change; the rest is marked slow and runs with `make test-all`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.torchtitan_npu.layouts import Layouts, assert_trains_as
+
+_FLAGS = {
+    "hsdp": "data_parallel_replicate_degree",
+    "fsdp": "data_parallel_shard_degree",
+    "tp": "tensor_parallel_degree",
+    "pp": "pipeline_parallel_degree",
+    "ep": "expert_parallel_degree",
+    "cp": "context_parallel_degree",
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    model: str
+    degrees: dict[str, int]
+    flags: tuple[str, ...] = ()
+    core: bool = False
+
+    @property
+    def name(self) -> str:
+        extra = "-".join(flag for flag in self.flags if not flag.startswith("--"))
+        return "-".join([self.model, *(f"{name}{n}" for name, n in self.degrees.items()), *([extra] if extra else [])])
+
+    @property
+    def data_parallel(self) -> int:
+        return self.degrees.get("hsdp", 1) * self.degrees.get("fsdp", 1)
+
+    @property
+    def ranks(self) -> int:
+        """Experts are spread over ranks that are there for another reason."""
+        count = 1
+        for name, degree in self.degrees.items():
+            count *= 1 if name == "ep" else degree
+        return count
+
+    def arguments(self) -> list[str]:
+        return [
+            *(f"--parallelism.{_FLAGS[name]}={degree}" for name, degree in self.degrees.items()),
+            *self.flags,
+        ]
+
+
+def _schedule(name: str) -> tuple[str, ...]:
+    return ("--parallelism.pipeline_parallel_schedule", name)
+
+
+LAYOUTS = (
+    Layout("deepseek", {"fsdp": 2, "ep": 2}, core=True),
+    Layout("deepseek", {"tp": 2}, core=True),
+    Layout("deepseek", {"tp": 2, "ep": 2}),
+    Layout("deepseek", {"hsdp": 2, "fsdp": 1}),
+    Layout("deepseek", {"hsdp": 2, "fsdp": 2, "ep": 2}),
+    Layout("deepseek", {"fsdp": 4, "ep": 4}),
+    Layout("deepseek", {"fsdp": 2, "tp": 2, "ep": 4}),
+    Layout("deepseek", {"pp": 2, "fsdp": 1}, _schedule("1F1B"), core=True),
+    Layout("deepseek", {"pp": 2, "fsdp": 2, "ep": 2}, _schedule("1F1B")),
+    Layout("deepseek", {"pp": 2, "fsdp": 1}, _schedule("Interleaved1F1B")),
+    Layout("deepseek", {"pp": 2, "fsdp": 1}, _schedule("ZBVZeroBubble")),
+    Layout("deepseek", {"pp": 2, "fsdp": 1}, _schedule("DualPipeV")),
+    Layout("deepseek", {"pp": 2, "fsdp": 2, "tp": 2, "ep": 2}, _schedule("1F1B")),
+    Layout("gpt_oss", {"fsdp": 2, "ep": 2}),
+    Layout("gpt_oss", {"tp": 2}),
+    Layout("llama", {"tp": 2}),
+    Layout("llama", {"cp": 2}, ("--npu.context_parallel", "ulysses"), core=True),
+    Layout("llama", {"cp": 2}, ("--npu.context_parallel", "all_gather")),
+    Layout("llama", {"cp": 2, "tp": 2}, ("--npu.context_parallel", "ulysses")),
+    Layout("deepseek", {"cp": 2, "ep": 2}, ("--npu.context_parallel", "ulysses")),
+    Layout("deepseek", {"fsdp": 2, "cp": 2, "ep": 4}, ("--npu.context_parallel", "all_gather")),
+    Layout("gpt_oss", {"cp": 2}, ("--npu.context_parallel", "ulysses")),
+    Layout("gpt_oss", {"cp": 2}, ("--npu.context_parallel", "all_gather")),
+    Layout("llama", {"hsdp": 2, "fsdp": 2}),
+)
+
+
+@pytest.fixture(scope="session")
+def baselines(data: Path, tmp_path_factory: pytest.TempPathFactory):
+    """A model's layouts and its losses on one rank, made when first asked for."""
+    made: dict[str, tuple[Layouts, list[float]]] = {}
+
+    def of(model: str) -> tuple[Layouts, list[float]]:
+        if model not in made:
+            where = ("--module", "tests.torchtitan_npu.short", "--config", model)
+            layouts = Layouts.make(tmp_path_factory.mktemp(model), data, where)
+            made[model] = layouts, layouts.losses("one", 1, 1)
+        return made[model]
+
+    return of
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "layout",
+    [pytest.param(each, id=each.name, marks=[] if each.core else [pytest.mark.slow]) for each in LAYOUTS],
+)
+def test_a_layout_trains_as_one_rank(baselines, layout: Layout) -> None:
+    layouts, one_rank = baselines(layout.model)
+    losses = layouts.losses(layout.name, layout.ranks, layout.data_parallel, *layout.arguments())
+    assert_trains_as(losses, one_rank)
