@@ -83,28 +83,31 @@ def agreement(items: list[dict], truth: dict[str, list[dict]]) -> dict[str, Any]
     broken, follows, works = (
         {(entry["file"], entry["line"]) for entry in truth[kind]} for kind in ("broken", "follows", "works")
     )
-    severe: set[tuple[str, int]] = set()
+    found: set[tuple[str, int]] = set()
+    direct: set[tuple[str, int]] = set()
     moved_to: dict[tuple[str, int], set[str]] = {}
     for item in items:
         if item["grade"] == "P0":
             for use in item["downstream"] + item["cascade"]:
                 place = (use["file"], use["line"])
-                severe.add(place)
+                found.add(place)
                 moved_to.setdefault(place, set()).add(item["moved_to"])
-    judged = severe & (broken | follows | works)
+            direct |= {(use["file"], use["line"]) for use in item["downstream"]}
+    # What follows from a break is a line of its cause, not an alarm of its own.
+    judged = direct & (broken | follows | works)
     wrong = judged - broken - follows
     moves = [entry for entry in truth["broken"] if entry.get("moved_to")]
     located = [entry for entry in moves if entry["moved_to"] in moved_to.get((entry["file"], entry["line"]), ())]
     return {
         "broken": len(broken),
-        "recall": len(broken & severe) / len(broken) if broken else 1.0,
+        "recall": len(broken & found) / len(broken) if broken else 1.0,
         "precision": 1 - len(wrong) / len(judged) if judged else 1.0,
         "located": len(located) / len(moves) if moves else 1.0,
         "moves": len(moves),
-        "missed": sorted(broken - severe),
+        "missed": sorted(broken - found),
         "wrong": sorted(wrong),
         "not_located": [entry for entry in moves if entry not in located],
-        "not_judged": sorted(severe - judged),
+        "not_judged": sorted(direct - judged),
     }
 
 

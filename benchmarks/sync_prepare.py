@@ -51,12 +51,13 @@ def ask(checkout: Path, upstream: str, asked: Sequence[Question]) -> dict[Questi
 
 
 def homes(checkout: Path, upstream: str) -> dict[str, list[str]]:
-    """Where names are defined at the top of upstream's modules, by name."""
+    """Where names are defined at the top of upstream's modules, by name; copies in tests and experiments left out."""
     found: dict[str, list[str]] = {}
     for path in sorted((checkout / upstream).rglob("*.py")):
         module = ".".join(path.relative_to(checkout).with_suffix("").parts).removesuffix(".__init__")
+        aside = {"tests", "experiments"} & set(module.split("."))
         for node in ast.parse(path.read_bytes()).body:
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ".tests" not in module:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not aside:
                 found.setdefault(node.name, []).append(f"{module}.{node.name}")
     return found
 

@@ -15,7 +15,7 @@ def attribute(changes: Range, items: list[Item]) -> None:
     history = changes.history()
     if not history:
         return
-    wanted = [(item, history.get(item.upstream_file, [])) for item in items if item.grade <= 2]
+    wanted = [(item, _touching(history, item.upstream_file)) for item in items if item.grade <= 2]
     blobs = {blob for _, touched in wanted for change in touched for blob in (change.old_blob, change.new_blob) if blob}
     contents = changes.read_blobs(blobs)
     blocks: dict[tuple[str, str], str] = {}
@@ -23,6 +23,13 @@ def attribute(changes: Range, items: list[Item]) -> None:
         names = item.upstream_symbol.split(".")
         found = [change.commit for change in touched if _changes(change, names, contents, blocks)]
         item.commits = _unique(found)[:_MOST] or _unique([change.commit for change in touched])[:1]
+
+
+def _touching(history: dict[str, list[Change]], path: str) -> list[Change]:
+    """Of a file, or of everything in a folder."""
+    if path in history or not path:
+        return history.get(path, [])
+    return [change for name, touched in history.items() if name.startswith(f"{path}/") for change in touched]
 
 
 def _changes(change: Change, names: list[str], contents: dict[str, bytes], blocks: dict[tuple[str, str], str]) -> bool:

@@ -678,7 +678,9 @@ class Evaluator:
         return None, "", None
 
     def _subscript(self, node: ast.Subscript, scope: Scope) -> Value | None:
+        before = len(self.record.refs) if self.record is not None else 0
         owner = self.value(node.value, scope)
+        self._index(node, before)
         index = self.value(node.slice, scope)
         match owner, index:
             case Registry(), Text(value=key):
@@ -706,6 +708,16 @@ class Evaluator:
             case Instance(of=cls), _:
                 return self._result_of_method(cls, "__getitem__")
         return None
+
+    def _index(self, node: ast.Subscript, before: int) -> None:
+        """A string that picks a part of something that an upstream object gave: a dimension of its mesh."""
+        if self.record is None or len(self.record.refs) == before:
+            return
+        match node.slice:
+            case ast.Constant(value=str(word)):
+                source = self.record.refs[-1]
+                if source.kind == "attribute" and isinstance(source.result, Found) and source.result.owner is not None:
+                    self._note(node.slice, "index", word, source.result, source.owner)
 
     def _result_of_method(self, cls: Class, name: str) -> Value | None:
         found = self.program.attribute(cls, name, follow=False)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from torchtitan_sync import attribution, compare, grades, landscape, memory, surface
+from torchtitan_sync import attribution, compare, grades, landscape, memory, surface, vocabulary
 from torchtitan_sync.changes import Changes
 from torchtitan_sync.evaluate import Hints, Record
 from torchtitan_sync.findings import Findings
@@ -65,6 +65,7 @@ def _analyse(changes: Range, plugin: Plugin, sources: surface.Sources, tables: C
     before, after = _walk(sources, plugin, old, new, mover)
     unresolved = _compare(findings, mover, before, after, plugin)
     old_files, new_files = changes.old.files(), changes.new.files()
+    landscape.model_names(findings, old_files, new_files, plugin.upstream)
     landscape.models(findings, old_files, new_files, plugin.upstream)
     landscape.others(findings, old_files, new_files)
     landscape.dependencies(findings, changes)
@@ -153,6 +154,7 @@ def _compare(findings: Findings, mover: Mover, before: Record, after: Record, pl
     hooks.patches(before, after)
     unresolved = compare.references(findings, mover, before.refs, after.refs, upstream)
     compare.calls(findings, mover, before, after, upstream)
+    vocabulary.compare(findings, before, after)
     hooks.overrides()
     compare.cascades(findings, before, hooks.overridden)
     hooks.callbacks(before, after)

@@ -5,6 +5,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable
 
+from torchtitan_sync import surface
 from torchtitan_sync.findings import Findings
 from torchtitan_sync.model import Range
 
@@ -39,6 +40,15 @@ def models(findings: Findings, old: dict[str, str], new: dict[str, str], upstrea
         elif first != second:
             changed = sum(first.get(path) != second.get(path) for path in {*first, *second})
             findings.add("model-changed", symbol, f"{changed} files of model `{name}` changed", file=folder)
+
+
+def model_names(findings: Findings, old: dict[str, str], new: dict[str, str], upstream: str) -> None:
+    """Models that the plugin's scripts and configurations run, and that are gone."""
+    before, after = _model_files(old, upstream), _model_files(new, upstream)
+    for name, place in surface.model_names(findings.sources):
+        if name in before and name not in after:
+            symbol = f"{upstream}.models.{name}"
+            findings.add("key-removed", symbol, f"model `{name}` is gone", place, file=f"{upstream}/models/{name}")
 
 
 def _model_files(files: dict[str, str], upstream: str) -> dict[str, dict[str, str]]:

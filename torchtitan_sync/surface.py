@@ -174,6 +174,26 @@ def _toml_place(path: str, number: int, line: str, match: re.Match[str]) -> Plac
     return Place(path, number, _leaf(line, match.start(1), match[1]), len(line[: match.end(1)].encode()))
 
 
+_MODEL = re.compile(r"--(?:model\.name|module)[ =][\"']?([A-Za-z_]\w*)")
+_MODEL_KEY = re.compile(r"\s*name\s*=\s*[\"'](\w+)[\"']")
+
+
+def model_names(sources: Sources) -> Iterator[tuple[str, Place]]:
+    """Upstream's models that scripts, documents and TOML files name."""
+    for path, data in sources.contents.items():
+        section = ""
+        for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+            if path.endswith(".toml"):
+                header = re.match(r"\s*\[\s*([\w.\-]+)\s*\]", line)
+                section = header[1] if header else section
+                found = _MODEL_KEY.match(line) if section == "model" else None
+            else:
+                found = _MODEL.search(line)
+            if found:
+                start = len(line[: found.start(1)].encode())
+                yield found[1], Place(path, number, start, start + len(found[1].encode()))
+
+
 def _option(program: Program, root: Class, dotted: str, place: Place) -> Ref:
     owner: Class | None = root
     result: Result = None

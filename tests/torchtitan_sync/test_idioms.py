@@ -93,6 +93,27 @@ from typing import Callable
 class Spec:
     parallelize_fn: Callable
 """
+REGISTRY = """\
+_supported_models = frozenset(["llama3", "llama4"])
+
+
+def get_spec(name):
+    if name in _supported_models:
+        return name
+    raise ValueError(name)
+"""
+MESH = """\
+class Dims:
+    def build(self):
+        return init(("pp", "dp_cp", "tp"))
+
+    @property
+    def world_mesh(self):
+        return self.build()
+
+    def get_mesh(self, name):
+        return self.build()[name]
+"""
 RUN_CONFIG = """\
 from torchtitan.config import JobConfig
 
@@ -503,6 +524,64 @@ CASES = [
         """,
         "key-removed",
         "torchtitan.models.configs.8B",
+    ),
+    Case(
+        "name in a registry that a function looks into",
+        {"models.py": REGISTRY},
+        {"models.py": REGISTRY.replace(', "llama4"', "")},
+        """\
+        from torchtitan.models import get_spec
+
+        spec = get_spec("llama4")  # <-
+        """,
+        "key-removed",
+        "torchtitan.models._supported_models.llama4",
+    ),
+    Case(
+        "dimension of a mesh that is no longer named",
+        {"dims.py": MESH},
+        {"dims.py": MESH.replace('"dp_cp", ', "")},
+        """\
+        from torchtitan.dims import Dims
+
+        def f(dims: Dims):
+            return dims.world_mesh["dp_cp"]  # <-
+        """,
+        "meaning",
+        "torchtitan.dims.Dims['dp_cp']",
+        grade=Grade.P2,
+    ),
+    Case(
+        "dimension that a method is asked for",
+        {"dims.py": MESH},
+        {"dims.py": MESH.replace('"dp_cp", ', "")},
+        """\
+        from torchtitan.dims import Dims
+
+        def f(dims: Dims):
+            return dims.get_mesh("dp_cp")  # <-
+        """,
+        "meaning",
+        "torchtitan.dims.Dims['dp_cp']",
+        grade=Grade.P2,
+    ),
+    Case(
+        "model that a script runs",
+        {"models/llama4/model.py": "x = 1\n", "models/llama3/model.py": "x = 1\n"},
+        {"models/llama4/model.py": None},
+        "torchrun -m train --module llama4 # <-\n",
+        "key-removed",
+        "torchtitan.models.llama4",
+        file="scripts/run.sh",
+    ),
+    Case(
+        "model that a TOML file names",
+        {"models/llama4/model.py": "x = 1\n", "models/llama3/model.py": "x = 1\n"},
+        {"models/llama4/model.py": None},
+        '[model]\nname = "llama4" # <-\n',
+        "key-removed",
+        "torchtitan.models.llama4",
+        file="torchtitan_npu/debug.toml",
     ),
     Case(
         "attribute of a class that was imported under another name",

@@ -17,7 +17,7 @@ import traceback
 from typing import Any
 
 from xla_npu.compiler.api import Settings, compile_program, local_program
-from xla_npu.compiler.errors import CompileError
+from xla_npu.compiler.errors import CompileError, OtherPrecision
 from xla_npu.compiler.executable import Executable
 
 _FRAME = struct.Struct("<III")
@@ -58,6 +58,8 @@ def serve(stream: Any, allow_hf32: bool) -> None:
                 continue
             executable: Executable = compile_program(code, options, settings)
             write_frame(stream, executable.header(), *executable.models)
+        except OtherPrecision as error:
+            write_frame(stream, {"ok": False, "retry_precision": str(error)})
         except CompileError as error:
             write_frame(stream, {"ok": False, "code": error.code, "message": str(error)})
         except Exception:

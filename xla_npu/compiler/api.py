@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +10,8 @@ from jaxlib.mlir import ir
 
 from xla_npu.compiler import cache, dump, rules
 from xla_npu.compiler.backend import GraphEngine
-from xla_npu.compiler.errors import NeedsExpansion
+from xla_npu.compiler.cost import cost
+from xla_npu.compiler.errors import NeedsExpansion, OtherPrecision
 from xla_npu.compiler.executable import Executable
 from xla_npu.compiler.lowering import ProgramInfo
 from xla_npu.compiler.options import Options, parse_options
@@ -101,6 +103,8 @@ def _compile(module: ir.Module, options: Options, settings: Settings, record: du
         expand(module)
         schedule, (arguments, results, steps) = _schedule(module, options, name)
     record.lap("lower")
+    if not settings.allow_hf32 and _takes_hf32(schedule.program.precisions):
+        raise OtherPrecision(ALLOW_HF32)
     main = schedule.program.functions["main"]
     values = [buffer.describe() for buffer in schedule.buffers]
     sharding_in, sharding_out = ([s.op_sharding().hex() if s else REPLICATED for s in one] for one in spread)
@@ -122,8 +126,22 @@ def _compile(module: ir.Module, options: Options, settings: Settings, record: du
         num_partitions=options.partitions,
         device_assignment=options.devices or [[0]],
         donation=[[output, input_] for input_, output in aliases],
+        cost=cost(model.graph for model in schedule.models),
         models=models,
     )
+
+
+ALLOW_HF32 = "allow-hf32"
+
+
+def _takes_hf32(precisions: set[str]) -> bool:
+    """Whether HF32's 11 bits are enough for a program's float32 products.
+
+    They are for jax's precision HIGH ("tensorfloat32"), not for HIGHEST. DEFAULT means float32 as on JAX's CPU backend,
+    unless `XLA_NPU_HF32=1` lets it take the faster products, as on GPUs.
+    """
+    enough = {"HIGH", "DEFAULT"} if os.environ.get("XLA_NPU_HF32") == "1" else {"HIGH"}
+    return bool(precisions) and precisions <= enough
 
 
 def _schedule(module: ir.Module, options: Options, name: str) -> tuple[Schedule, Any]:

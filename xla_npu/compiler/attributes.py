@@ -112,3 +112,10 @@ def word(op: Any, name: str, default: str = "") -> str:
 def text(op: Any, name: str, default: str = "") -> str:
     """A string attribute."""
     return ir.StringAttr(op.attributes[name]).value if name in op.attributes else default
+
+
+def precisions(op: Any) -> set[str]:
+    """The precisions that a product or convolution asks for: DEFAULT, HIGH or HIGHEST, one for each operand."""
+    if "precision_config" not in op.attributes:
+        return {"DEFAULT"}
+    return set(re.findall(r"precision (\w+)", str(op.attributes["precision_config"]))) or {"DEFAULT"}

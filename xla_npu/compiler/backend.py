@@ -16,6 +16,8 @@ class GraphEngine:
     """Compiles graphs with `ge.offline_compile`, set up once per process for one SoC and one precision."""
 
     def __init__(self, soc: str, allow_hf32: bool = False):
+        # Read by GE when it starts: fuses elementwise operators, and with these passes reductions and joins as well.
+        os.environ.setdefault("AUTOFUSE_FLAGS", "--enable_autofuse=true;--autofuse_enable_pass=reduce,concat")
         try:
             import ge.graph
             import ge.offline_compile

@@ -109,6 +109,9 @@ def _plain(b: Lowering, x: Tensor) -> tuple[Tensor, Callable[[Lowering, Tensor],
     """A tensor in a type that any collective moves, and the way back."""
     if x.type == BOOL:
         return b.convert(x, I32), lambda after, y: after.convert(y, BOOL)
+    if x.type.kind == "complex":
+        pair = Tensor(b.real(x).type, (*x.shape, 2), (b.join_complex(x),))
+        return pair, lambda after, y: after.split_complex(after.full(y).value, x.type)
     return x, lambda after, y: y
 
 
@@ -126,7 +129,9 @@ def prepare(b: Lowering, op: Any, replicas: int, partitions: int) -> list[Exchan
     if op.name == "stablehlo.collective_permute":
         channel = _channel(op)
         members = _flat(channel > 0, replicas, partitions)(_matrix(op, "source_target_pairs"))
-    if len({len(m) for m in members}) > 1:
+    if len({len(m) for m in members}) > 1 and not (
+        op.name == "stablehlo.all_reduce" and _reduction(op, b.tensor(op.operands[0]))
+    ):
         raise Unsupported("groups of different sizes")
     shapes = [tensor_type(result)[1] for result in op.results]
     return [make(b, op, b.full(b.tensor(v)), members, shape) for v, shape in zip(op.operands, shapes, strict=True)]

@@ -19,6 +19,10 @@ class NeedsExpansion(Unsupported):
     """An operation has no rule, but MLIR may have a pass that expresses it in operations that have one."""
 
 
+class OtherPrecision(CompileError):
+    """The program is for a worker with another precision setting; the message is that setting's name."""
+
+
 class InvalidProgram(CompileError):
     """The program cannot be read, or contradicts itself."""
 

@@ -36,6 +36,7 @@ class ProgramInfo:
     def __init__(self, module: ir.Module):
         self.module = module
         self.numbers = itertools.count(1)
+        self.precisions: set[str] = set()  # of float32 products and convolutions
         self.functions: dict[str, Any] = {}
         for op in module.body.operations:
             if op.operation.name == "func.func":

@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
+# xla.OpSharding.Type, for the last dimensions of a tiling.
+REPLICATED, UNREDUCED = 0, 6
+
 _AXIS = re.compile(r'"([^"]+)"(?::\((\d+)\)(\d+))?')
 
 
@@ -42,10 +45,14 @@ def meshes(module: ir.Module) -> dict[str, Mesh]:
 
 @dataclass(frozen=True)
 class Sharding:
-    """How a tensor is spread: for each dimension the mesh axes, or parts of axes, it is split along."""
+    """How a tensor is spread: for each dimension the mesh axes, or parts of axes, it is split along.
+
+    `unreduced` are the axes along which the devices hold terms of a sum not made yet.
+    """
 
     mesh: Mesh
     dimensions: tuple[tuple[str, ...], ...]  # an axis as Shardy writes it: "x" or "x":(2)4
+    unreduced: tuple[str, ...] = ()
 
     def sharded(self, dimensions: set[int]) -> bool:
         """Whether any of these dimensions is split."""
@@ -67,7 +74,8 @@ class Sharding:
     def body(self) -> str:
         """As inside `#sdy.sharding_per_value`."""
         inner = ", ".join("{" + ", ".join(axes) + "}" for axes in self.dimensions)
-        return f"<@{self.mesh.name}, [{inner}]>"
+        terms = f", unreduced={{{', '.join(self.unreduced)}}}" if self.unreduced else ""
+        return f"<@{self.mesh.name}, [{inner}]{terms}>"
 
     def attribute(self) -> str:
         """As an attribute."""
@@ -75,11 +83,11 @@ class Sharding:
 
     def op_sharding(self) -> bytes:
         """A serialised xla.OpSharding."""
-        if not any(self.dimensions):
+        if not any(self.dimensions) and not self.unreduced:
             return _field(1, 0)
         # Split every mesh axis where a sub-axis begins or ends, so that all are whole axes of a finer mesh.
         cuts: dict[str, set[int]] = {name: {1, size} for name, size in self.mesh.axes}
-        for axes in self.dimensions:
+        for axes in (*self.dimensions, self.unreduced):
             for axis in axes:
                 name, before, size = _parse_axis(axis)
                 if before:
@@ -90,7 +98,7 @@ class Sharding:
             fine += [(name, a, b // a) for a, b in itertools.pairwise(edges)]
         devices = np.array(self.mesh.devices).reshape([size for *_, size in fine])
         order, tiles = [], []
-        for axes in self.dimensions:
+        for axes in (*self.dimensions, *([self.unreduced] if self.unreduced else [])):
             tile = 1
             for axis in axes:
                 name, before, size = _parse_axis(axis)
@@ -106,6 +114,8 @@ class Sharding:
         if spare > 1:
             tiles.append(spare)
         message = _field(1, 3) + _packed(3, tiles) + _packed(4, flat.tolist())
+        if self.unreduced:
+            return message + _packed(8, [UNREDUCED, REPLICATED][: 2 if spare > 1 else 1])
         return message + (_field(6, 1) if spare > 1 else b"")
 
 
@@ -124,7 +134,9 @@ def parse_sharding(text: str, known: dict[str, Mesh]) -> Sharding | None:
     dimensions = tuple(
         tuple(m.group(0) for m in _AXIS.finditer(part)) for part in re.findall(r"\{([^}]*)\}", match.group(2))
     )
-    return Sharding(known[match.group(1)], dimensions)
+    terms = re.search(r"unreduced=\{([^}]*)\}", text)
+    unreduced = tuple(m.group(0) for m in _AXIS.finditer(terms.group(1))) if terms else ()
+    return Sharding(known[match.group(1)], dimensions, unreduced)
 
 
 def parse_shardings(text: str, known: dict[str, Mesh]) -> list[Sharding | None]:

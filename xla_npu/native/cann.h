@@ -37,7 +37,9 @@ namespace npu {
     X(int, aclrtDeviceEnablePeerAccess, (int32_t peer, uint32_t flags))
 
 #define NPU_MODEL_FUNCTIONS(X)                                                                                         \
-    X(int, aclmdlLoadFromMem, (const void* model, size_t size, uint32_t* id))                                          \
+    X(int, aclmdlQuerySizeFromMem, (const void* model, size_t size, size_t* work, size_t* weights))                    \
+    X(int, aclmdlLoadFromMemWithMem, (const void* model, size_t size, uint32_t* id, void* work, size_t work_size,      \
+                                      void* weights, size_t weights_size))                                             \
     X(int, aclmdlUnload, (uint32_t id))                                                                                \
     X(void*, aclmdlCreateDataset, ())                                                                                  \
     X(int, aclmdlDestroyDataset, (const void* dataset))                                                                \

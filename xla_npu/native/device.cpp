@@ -203,6 +203,12 @@ BlockPtr PJRT_Device::allocate(MemoryKind kind, size_t bytes) {
     return block;
 }
 
+BlockPtr PJRT_Device::work_area(size_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!work_area_ || work_area_->size < bytes) work_area_ = allocator->allocate(bytes);
+    return work_area_;
+}
+
 PJRT_Client::PJRT_Client(const PJRT_NamedValue* options, size_t count) {
     const Settings settings = settings_of(options, count);
     load_cann();

@@ -70,6 +70,9 @@ struct PJRT_Device {
     npu::Memory& memory(npu::MemoryKind kind) { return *memories[static_cast<int>(kind)]; }
     // Memory of the wanted kind. Throws RESOURCE_EXHAUSTED.
     npu::BlockPtr allocate(npu::MemoryKind kind, size_t bytes);
+    // Memory for what models compute in between. All models of the compute stream share it, since they run one after the
+    // other; who needs more gets a larger one, which those that come next share.
+    npu::BlockPtr work_area(size_t bytes);
 
     PJRT_Client& client;
     PJRT_DeviceDescription& description;
@@ -81,6 +84,11 @@ struct PJRT_Device {
     std::unique_ptr<npu::Stream> compute, uploads, downloads;
     npu::TaskThread upload_thread, download_thread;  // copies from and to memory that is not pinned
     npu::TaskThread launcher;                        // launches programs that meet other devices in collectives
+    std::mutex launching;                            // held while a model is put on the compute stream
+
+private:
+    std::mutex mutex_;
+    npu::BlockPtr work_area_;
 };
 
 struct PJRT_Client {

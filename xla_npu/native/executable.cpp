@@ -32,18 +32,24 @@ void Model::List::set(const std::vector<Span>& spans) {
 Model::Model(PJRT_Device& device, std::shared_ptr<const Program> program, std::string_view bytes)
     : device_(device), program_(std::move(program)) {
     device.activate();
-    NPU_CALL(aclmdlLoadFromMem, bytes.data(), bytes.size(), &id_);
+    size_t weight_bytes = 0;
+    NPU_CALL(aclmdlQuerySizeFromMem, bytes.data(), bytes.size(), &work_bytes_, &weight_bytes);
+    if (work_bytes_) work_ = device.work_area(work_bytes_);
+    if (weight_bytes) weights_ = device.allocate(MemoryKind::device, weight_bytes);
+    NPU_CALL(aclmdlLoadFromMemWithMem, bytes.data(), bytes.size(), &id_, work_ ? work_->data : nullptr, work_bytes_,
+             weights_ ? weights_->data : nullptr, weight_bytes);
 }
 
 Model::~Model() {
     if (cann().aclrtSetDevice(device_.ordinal) == 0) cann().aclmdlUnload(id_);
 }
 
-void Model::launch(Stream& stream, const std::vector<Span>& inputs, const std::vector<Span>& outputs) {
-    std::lock_guard<std::mutex> lock(mutex_);
+// One launch at a time: CANN wants the lists not to change meanwhile, and models share memory for their work.
+void Model::launch(const std::vector<Span>& inputs, const std::vector<Span>& outputs) {
+    std::lock_guard<std::mutex> lock(device_.launching);
     inputs_.set(inputs);
     outputs_.set(outputs);
-    NPU_CALL(aclmdlExecuteAsync, id_, inputs_.dataset, outputs_.dataset, stream.handle);
+    NPU_CALL(aclmdlExecuteAsync, id_, inputs_.dataset, outputs_.dataset, device_.compute->handle);
 }
 
 namespace {
@@ -143,8 +149,10 @@ int64_t bytes_of(const std::vector<Argument>& arguments) {
 }  // namespace
 }  // namespace npu
 
-PJRT_Executable::PJRT_Executable(std::shared_ptr<const Program> given, const PJRT_TopologyDescription& topology, Workers& workers)
-    : program(std::move(given)), soc(topology.soc), device_count(static_cast<int>(topology.descriptions.size())), workers(workers) {
+PJRT_Executable::PJRT_Executable(std::shared_ptr<const Program> given, const PJRT_TopologyDescription& topology, Workers& workers,
+                                 size_t work_bytes)
+    : program(std::move(given)), soc(topology.soc), device_count(static_cast<int>(topology.descriptions.size())),
+      work_bytes(work_bytes), workers(workers) {
     shardings = true;
     for (const Argument& input : program->inputs) {
         input_layouts.push_back(dense_layout(input.shape.dims.size()));
@@ -197,7 +205,10 @@ PJRT_LoadedExecutable::PJRT_LoadedExecutable(PJRT_Client& client, std::shared_pt
             device.activate();
             NPU_CALL(aclrtMemcpy, made->id->data, sizeof(int32_t), &made->logical_id, sizeof(int32_t), host_to_device);
         }
-        for (const auto bytes : program->models) made->models.push_back(std::make_unique<Model>(device, program, bytes));
+        for (const auto bytes : program->models) {
+            made->models.push_back(std::make_unique<Model>(device, program, bytes));
+            work_bytes = std::max(work_bytes, made->models.back()->work_bytes());
+        }
         loaded.push_back(std::move(made));
     }
 }
@@ -272,15 +283,16 @@ void Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats_Ar
         if (program.donated_to[i] >= 0) alias += static_cast<int64_t>(program.inputs[i].shape.bytes());
     }
     const int64_t inputs = bytes_of(program.inputs), outputs = bytes_of(program.outputs);
+    const int64_t values = std::accumulate(program.value_bytes.begin(), program.value_bytes.end(), int64_t{0});
     args.generated_code_size_in_bytes = static_cast<int64_t>(program.payload.size());
     args.argument_size_in_bytes = inputs;
     args.output_size_in_bytes = outputs;
     args.alias_size_in_bytes = alias;
-    args.temp_size_in_bytes = std::max<int64_t>(0, program.peak_bytes - inputs - outputs + alias);
+    args.temp_size_in_bytes = static_cast<int64_t>(args.executable->work_bytes) + std::max<int64_t>(0, values - inputs - outputs);
     args.host_generated_code_size_in_bytes = args.host_argument_size_in_bytes = args.host_output_size_in_bytes = 0;
     args.host_alias_size_in_bytes = args.host_temp_size_in_bytes = 0;
     if (args.struct_size >= offsetof(PJRT_Executable_GetCompiledMemoryStats_Args, total_size_in_bytes)) {
-        args.peak_memory_in_bytes = program.peak_bytes;
+        args.peak_memory_in_bytes = inputs + outputs - alias + args.temp_size_in_bytes;
     }
 }
 void Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args& args) {
@@ -307,7 +319,7 @@ void Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args& args
 void LoadedExecutable_Destroy(PJRT_LoadedExecutable_Destroy_Args& args) { delete args.executable; }
 void LoadedExecutable_GetExecutable(PJRT_LoadedExecutable_GetExecutable_Args& args) {
     args.executable = new PJRT_Executable(args.loaded_executable->program, *args.loaded_executable->client.topology,
-                                          *args.loaded_executable->client.workers);
+                                          *args.loaded_executable->client.workers, args.loaded_executable->work_bytes);
 }
 void LoadedExecutable_AddressableDevices(PJRT_LoadedExecutable_AddressableDevices_Args& args) {
     args.addressable_devices = args.executable->devices.data();

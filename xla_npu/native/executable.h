@@ -24,8 +24,9 @@ public:
         void* data;
         size_t bytes;
     };
-    // Puts the model on the stream.
-    void launch(Stream& stream, const std::vector<Span>& inputs, const std::vector<Span>& outputs);
+    // Puts the model on the device's compute stream.
+    void launch(const std::vector<Span>& inputs, const std::vector<Span>& outputs);
+    size_t work_bytes() const { return work_bytes_; }
 
 private:
     struct List {
@@ -36,8 +37,9 @@ private:
     };
     PJRT_Device& device_;
     std::shared_ptr<const Program> program_;  // CANN may read the bytes until the model is unloaded
+    BlockPtr work_, weights_;
+    size_t work_bytes_ = 0;
     uint32_t id_ = 0;
-    std::mutex mutex_;  // CANN wants the lists not to change between the launches of two threads
     List inputs_, outputs_;
 };
 
@@ -52,13 +54,15 @@ struct Loaded {
 }  // namespace npu
 
 struct PJRT_Executable {
-    PJRT_Executable(std::shared_ptr<const npu::Program> program, const PJRT_TopologyDescription& topology, npu::Workers& workers);
+    PJRT_Executable(std::shared_ptr<const npu::Program> program, const PJRT_TopologyDescription& topology, npu::Workers& workers,
+                    size_t work_bytes = 0);
     // The program's text before it became models, made when it is asked for the first time.
     const std::string& text();
 
     const std::shared_ptr<const npu::Program> program;
     const std::string soc;
     const int device_count;
+    const size_t work_bytes;  // of the model that needs most, where the program was loaded
     npu::Workers& workers;
     std::mutex mutex;
     std::string text_;
@@ -81,4 +85,5 @@ struct PJRT_LoadedExecutable {
     std::vector<PJRT_LogicalDeviceIds> logical_ids;
     std::mutex mutex;
     std::vector<std::shared_ptr<npu::Loaded>> loaded;  // empty once deleted
+    size_t work_bytes = 0;
 };

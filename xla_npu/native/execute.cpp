@@ -40,7 +40,7 @@ void Run::run(const std::vector<Step>& steps) {
 void Run::run(const Step& step) {
     switch (step.kind) {
         case Step::Kind::model:
-            loaded->models[step.model]->launch(*device->compute, spans(step.inputs), spans(step.outputs));
+            loaded->models[step.model]->launch(spans(step.inputs), spans(step.outputs));
             break;
         case Step::Kind::collective:
             communicators->run(step, *program, *loaded, values[step.inputs.at(0)], values[step.outputs.at(0)]);

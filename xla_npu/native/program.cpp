@@ -139,7 +139,6 @@ std::shared_ptr<const Program> Program::make(std::string header, std::string pay
     for (const auto& [name, value] : json["cost"].members()) {
         if (value.is_number()) program.cost.add(name, value.number());
     }
-    program.peak_bytes = json["peak_bytes"].integer(0);
     return made;
 }
 

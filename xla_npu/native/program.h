@@ -60,7 +60,6 @@ struct Program {
     bool names_devices = false;            // devices read their logical ids
     bool interactive = false;              // the host takes part while it runs
     Attributes cost;
-    int64_t peak_bytes = 0;
     std::string header, payload;
     Source source;
 };

@@ -11,7 +11,7 @@ _NUMBERS = _FLOATS | _INTEGERS
 _ALL = _NUMBERS | {"bool"}
 
 # GE operator -> (the native kernel, the dtypes that it has).
-_KERNELS: dict[str, tuple[str, frozenset[str]]] = {
+KERNELS: dict[str, tuple[str, frozenset[str]]] = {
     "Add": ("add", _NUMBERS), "AddV2": ("add", _NUMBERS), "Sub": ("sub", _NUMBERS), "Mul": ("mul", _NUMBERS),
     "RealDiv": ("div", _FLOATS), "Div": ("div", _FLOATS), "FloorDiv": ("fdiv", _NUMBERS),
     "TruncateDiv": ("tdiv", _NUMBERS), "FloorMod": ("fmod", _NUMBERS), "TruncateMod": ("tmod", _NUMBERS),
@@ -28,7 +28,7 @@ _KERNELS: dict[str, tuple[str, frozenset[str]]] = {
     "IsNan": ("isnan", _FLOATS), "IsInf": ("isinf", _FLOATS), "IsFinite": ("isfinite", _FLOATS),
 }  # fmt: skip
 # These cost more than memory does: large tensors are left to ATen's kernels, which use vectors for them.
-_HEAVY: dict[str, tuple[str, frozenset[str]]] = {
+HEAVY: dict[str, tuple[str, frozenset[str]]] = {
     "Pow": ("pow", _NUMBERS), "Atan2": ("atan2", _FLOATS), "Exp": ("exp", _FLOATS), "Expm1": ("expm1", _FLOATS),
     "Log": ("log", _FLOATS), "Log1p": ("log1p", _FLOATS), "Sin": ("sin", _FLOATS), "Cos": ("cos", _FLOATS),
     "Tan": ("tan", _FLOATS), "Asin": ("asin", _FLOATS), "Acos": ("acos", _FLOATS), "Atan": ("atan", _FLOATS),
@@ -68,9 +68,9 @@ def kernel_of(op: Operation) -> str | None:
     """The native kernel that computes an operation, "add.f32"; None where there is none."""
     if op.type in _SPECIAL:
         return _SPECIAL[op.type](op)
-    found = _KERNELS.get(op.type)
+    found = KERNELS.get(op.type)
     if found is None:
-        found = _HEAVY.get(op.type)
+        found = HEAVY.get(op.type)
         if found is None or op.writes()[0].count > _HEAVY_UP_TO:
             return None
     name, dtypes = found

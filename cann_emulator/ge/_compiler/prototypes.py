@@ -4,6 +4,7 @@ The data is in `operators/prototypes.json`, one operator a line:
     inputs, outputs: [name, "" | "optional" | "dynamic", dtypes of the prototype ("*": all)]
     attrs: name -> [kind] for a required attribute, [kind, default] for the others
     graphs: [name] or [name, "dynamic"]
+    plugin: the module of `ge.es` that has the operator, "math"
     socs: SoC families for which a kernel is registered in public
     core, cpu: combinations of dtypes that AI Core and AI CPU kernels are registered for: a text for each input and
         output; the n-th words of all of them are the n-th combination
@@ -155,6 +156,11 @@ def known_types() -> list[str]:
     return list(_raw())
 
 
+def types_of_plugin(name: str) -> list[str]:
+    """The operator types of a module of `ge.es`."""
+    return [type for type, entry in _raw().items() if entry.get("plugin") == name]
+
+
 @cache
 def prototype(type: str) -> Prototype:
     """The definition of an operator.
@@ -164,6 +170,12 @@ def prototype(type: str) -> Prototype:
     """
     entry = _raw().get(type)
     if entry is None:
+        if type.startswith("Hcom"):
+            raise GraphFault(
+                "E14005",
+                f"Operator type [{type}]: the CANN emulator's models do not communicate. Cut the program at "
+                f"collectives and call HCCL between the models.",
+            )
         near = get_close_matches(type, _raw(), n=3)
         hint = f" Near: {', '.join(near)}." if near else ""
         raise GraphFault("E14005", f"Operator type [{type}] is not registered in the emulated CANN.{hint}")

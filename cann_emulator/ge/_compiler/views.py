@@ -10,13 +10,13 @@ from .prototypes import BYTES
 Strides = tuple[int, ...]
 # A rule gives, for each output, (offset in elements, strides) relative to the input, or None where it is no view.
 Layout = tuple[int, Strides] | None
-_RULES: dict[str, Callable[[Operation, Value], list[Layout] | None]] = {}
+RULES: dict[str, Callable[[Operation, Value], list[Layout] | None]] = {}
 
 
 def _view(*types: str) -> Callable:
     def register(function: Callable) -> Callable:
         for type in types:
-            _RULES[type] = function
+            RULES[type] = function
         return function
 
     return register
@@ -156,7 +156,7 @@ def make_views(block: Block) -> None:
             for given, made in zip(op.many("x"), op.writes(), strict=True):
                 look(made, given, 0, strides_of(given))
             continue
-        find = _RULES.get(op.type)
+        find = RULES.get(op.type)
         x = op.inputs.get("x")
         layouts = find(op, x) if find and isinstance(x, Value) else None
         if layouts is None or None in layouts:

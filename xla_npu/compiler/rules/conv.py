@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
-from xla_npu.compiler.attributes import integer, ints, tensor_type
+from xla_npu.compiler.attributes import integer, ints, precisions, tensor_type
 from xla_npu.compiler.dtypes import F32, ElementType
 from xla_npu.compiler.lowering import Lowering, rule
 from xla_npu.compiler.rules.dot import dot
@@ -34,6 +34,8 @@ class Convolution:
 def convolution(b: Lowering, op: Any, x: Tensor, w: Tensor) -> Tensor:
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     kind, shape = tensor_type(op.results[0])
+    if kind == F32:
+        b.program.precisions |= precisions(op)
     rank = x.rank - 2
     if 0 in shape or 0 in x.shape or 0 in w.shape:
         return b.constant(np.zeros((), kind.numpy), kind, shape)

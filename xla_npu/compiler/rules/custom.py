@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from xla_npu.compiler.attributes import text
+from jaxlib.mlir import ir
+
+from xla_npu.compiler.attributes import tensor_type, text, word
 from xla_npu.compiler.errors import Unsupported
 from xla_npu.compiler.lowering import Lowering, rule
+from xla_npu.compiler.rules.sort import sortable, stable_order
 from xla_npu.compiler.tensor import Tensor
 
 # Annotations for compilers that place or lay out data: every buffer here is dense, row-major and on the device.
@@ -33,10 +36,23 @@ def custom_call(b: Lowering, op: Any, *operands: Tensor) -> Any:
         return list(operands)
     if not op.results and target in SINKS:
         return []
+    if target == "ApproxTopK":
+        return _approximate_top_k(b, op, operands[0])
     raise Unsupported(
         f"the custom call `{target}` has no implementation on the NPU. Custom calls for other accelerators, such as "
         "CUDA kernels, cannot run here; a host function can, through jax.pure_callback"
     )
+
+
+def _approximate_top_k(b: Lowering, op: Any, x: Tensor) -> list[Tensor]:
+    """The exact largest (or smallest) elements: more than was asked for."""
+    axis = int(ir.IntegerAttr(ir.DictAttr(op.attributes["mhlo.backend_config"])["reduction_dim"]).value)
+    name = ir.FlatSymbolRefAttr(ir.ArrayAttr(op.attributes["called_computations"])[0]).value
+    comparison = next(iter(b.program.body(name).operations)).operation
+    _, shape = tensor_type(op.results[0])
+    order = stable_order(b, b.full(sortable(b, x, True)), axis, word(comparison, "comparison_direction") == "GT")
+    order = b.slice_axis(order, axis, 0, shape[axis])
+    return [b.take_along(x, order, axis), order]
 
 
 @rule("sdy.sharding_constraint")

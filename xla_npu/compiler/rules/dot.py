@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
-from xla_npu.compiler.attributes import tensor_type
+from xla_npu.compiler.attributes import precisions, tensor_type
 from xla_npu.compiler.dtypes import BOOL, F32, I32, ElementType
 from xla_npu.compiler.lowering import Lowering, rule
 from xla_npu.compiler.tensor import Tensor
@@ -21,6 +21,8 @@ def _prod(values: Any) -> int:
 def dot_general(b: Lowering, op: Any, x: Tensor, y: Tensor) -> Tensor:
     numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     kind, _ = tensor_type(op.results[0])
+    if kind == F32:
+        b.program.precisions |= precisions(op)
     return dot(
         b,
         x,

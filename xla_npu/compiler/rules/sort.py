@@ -135,7 +135,7 @@ def _order_by_keys(b: Lowering, region: ir.Region, keys: list[_Key], operands: S
         left, right = key.compare.operands
         side = left if _mirrored(left, right, arguments) else right
         total = word(key.compare, "compare_type") == "TOTALORDER"
-        column = b.full(_sortable(b, inner.tensor(side), total))
+        column = b.full(sortable(b, inner.tensor(side), total))
         if order is not None:
             column = b.take_along(column, order, axis)
         step = stable_order(b, column, axis, key.descending)
@@ -144,7 +144,7 @@ def _order_by_keys(b: Lowering, region: ir.Region, keys: list[_Key], operands: S
     return order
 
 
-def _sortable(b: Lowering, x: Tensor, total: bool) -> Tensor:
+def sortable(b: Lowering, x: Tensor, total: bool) -> Tensor:
     """A tensor of the same order in a type that Sort takes."""
     if x.type.kind == "bool":
         return b.convert(x, I32)
@@ -202,6 +202,6 @@ def top_k(b: Lowering, op: Any, x: Tensor) -> list[Tensor]:
         return [b.constant(np.zeros((), t.numpy), t, shape) for t in (kind, TYPES["i32"])]
     axis = x.rank - 1
     x = b.full(x)
-    order = stable_order(b, b.full(_sortable(b, x, True)), axis, True)
+    order = stable_order(b, b.full(sortable(b, x, True)), axis, True)
     order = b.slice_axis(order, axis, 0, shape[axis])
     return [b.take_along(x, order, axis), order]

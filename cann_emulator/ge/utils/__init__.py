@@ -1,0 +1,5 @@
+"""Tools around graphs."""
+
+from .ge_utils import GeUtils
+
+__all__ = ["GeUtils"]
