@@ -7,9 +7,10 @@ the product with the scores, the zeros and the scatter-add, and theirs in backwa
 
 With expert parallelism the tokens of other ranks arrive sorted by rank, then expert; a second permutation sorts them by
 expert. The host reads one tensor a layer: how many tokens go to and come from each rank. The exchange of these counts
-runs while the tokens are permuted.
+runs while the tokens are permuted, and the layer's shared experts run while the tokens travel (see `patches.moe`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,6 +157,9 @@ class NPUAllToAllDispatcher(AllToAllTokenDispatcher):
     class Config(AllToAllTokenDispatcher.Config):
         pass
 
+    meanwhile: Callable[[], None] | None = None
+    """Called once while the next dispatched rows travel: work that does not need them."""
+
     def dispatch(
         self,
         x_TD: torch.Tensor,
@@ -168,16 +172,19 @@ class NPUAllToAllDispatcher(AllToAllTokenDispatcher):
                 self, x_TD, topk_scores_TK, topk_expert_ids_TK, num_local_tokens_per_expert_E
             )
         ranks = self.ep_mesh.size()
-        with maybe_set_sparse_mesh():
+        with maybe_set_sparse_mesh(), torch.no_grad():
             sending = num_local_tokens_per_expert_E.view(ranks, -1)
-            with torch.no_grad():
-                arriving = all_to_all_single(sending, None, None, self.ep_mesh)
-            rows, places = permute(x_TD, topk_expert_ids_TK)
-            with torch.no_grad():
-                sent, received = counts_on_host(sending, arriving).tolist()
+            arriving = all_to_all_single(sending, None, None, self.ep_mesh)
+        rows, places = permute(x_TD, topk_expert_ids_TK)
+        with maybe_set_sparse_mesh():
+            sent, received = counts_on_host(sending, arriving).tolist()
             rows = all_to_all_single(rows, received, sent, self.ep_mesh)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        with maybe_set_sparse_mesh():
             with torch.no_grad():
-                local = torch.arange(arriving.shape[1], device=rows.device).repeat(ranks)
+                local = torch.arange(arriving.shape[1], device=x_TD.device).repeat(ranks)
                 owners = local.repeat_interleave(arriving.flatten(), output_size=sum(received))
             rows, by_expert = permute(rows, owners)
         done = Dispatched(places=places, scores=topk_scores_TK, by_expert=by_expert, sent=sent, received=received)

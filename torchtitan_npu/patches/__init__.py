@@ -25,6 +25,14 @@ _UPSTREAM_CUTS = "upstream's context parallelism takes VarlenMetadata"
 
 PATCHES: tuple[Patch, ...] = (
     Patch(
+        name="mixture-of-experts layer",
+        target="torchtitan.models.common.moe.MoE.forward",
+        replacement="torchtitan_npu.patches.moe.overlap_shared_experts",
+        reason="upstream computes shared experts after the routed ones; an override of the layer would exclude those of"
+        " its parts",
+        delete_when="upstream computes shared experts while tokens travel",
+    ),
+    Patch(
         name="context parallelism of packed rows, training",
         target="torchtitan.trainer.prepare_context_parallel_input",
         replacement=_OFFSETS_UNCUT,
