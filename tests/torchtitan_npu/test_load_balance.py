@@ -45,7 +45,9 @@ def test_bias_follows_upstreams_formula(plain) -> None:
 
 def test_accumulated_batches_give_one_update_from_all_tokens(plain, data: Path, tmp_path: Path) -> None:
     biases, counts = after_one_step(data, tmp_path, "--training.local_batch_size", "1")
-    for (bias, count), (expected, whole) in zip(zip(biases, counts, strict=True), zip(*plain, strict=True), strict=True):
+    for (bias, count), (expected, whole) in zip(
+        zip(biases, counts, strict=True), zip(*plain, strict=True), strict=True
+    ):
         assert torch.equal(count, whole)
         torch.testing.assert_close(bias, expected)
 
@@ -55,7 +57,9 @@ def test_recomputation_does_not_change_the_bias(plain, data: Path, tmp_path: Pat
     """Upstream's counters hold a recomputed layer's tokens twice, and its update halves them: both must agree."""
     flags = ("--training.local_batch_size", "2", f"activation-checkpoint:{mode}")
     biases, counts = after_one_step(data, tmp_path, *flags)
-    for (bias, count), (expected, whole) in zip(zip(biases, counts, strict=True), zip(*plain, strict=True), strict=True):
+    for (bias, count), (expected, whole) in zip(
+        zip(biases, counts, strict=True), zip(*plain, strict=True), strict=True
+    ):
         assert torch.equal(count // 2, whole)
         torch.testing.assert_close(bias, expected)
 
