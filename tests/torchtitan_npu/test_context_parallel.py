@@ -1,4 +1,4 @@
-"""Rows spread over ranks: which documents a chunk sees, and attention of every chunk against attention of whole rows."""
+"""Rows spread over ranks: which documents a chunk sees, and attention of all chunks against that of whole rows."""
 
 from types import SimpleNamespace
 
