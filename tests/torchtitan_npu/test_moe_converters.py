@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 import torch.nn.functional as F
+from torchtitan.components.loss import IGNORE_INDEX, CrossEntropyLoss
 from torchtitan.config.override import derive
 from torchtitan.models.common.attention import VarlenAttention, create_varlen_metadata_for_document
 from torchtitan.models.common.linear import Linear
@@ -14,7 +15,7 @@ from torchtitan.models.gpt_oss import moe as gpt_oss
 from torchtitan.models.gpt_oss.model import Attention, apply_attention_sink_rescale
 
 from tests.torchtitan_npu.test_converters import DTYPES, assert_near, compare, documents, on_npu, rounded, to_npu
-from torchtitan_npu.converters import attention, dispatch, experts, reference, router
+from torchtitan_npu.converters import attention, dispatch, experts, loss, reference, router
 from torchtitan_npu.converters.grouped_linear import grouped_linear
 from torchtitan_npu.errors import UserError
 
@@ -349,7 +350,27 @@ def test_attention_with_wider_query_than_value(dtype: torch.dtype) -> None:
     )
 
 
-@pytest.mark.parametrize("part", ["experts", "gpt_oss", "router", "dispatch", "sinks"])
+@DTYPES
+@pytest.mark.parametrize("ignored", [0, 5, 12], ids=["none ignored", "some", "all"])
+def test_cross_entropy(ignored: int, dtype: torch.dtype) -> None:
+    config = CrossEntropyLoss.Config(global_vocab_size=40)
+    upstream, ours = config.build(), loss.cross_entropy(config).build()
+    labels = torch.randint(0, 40, (2, 6))
+    labels.view(-1)[:ignored] = IGNORE_INDEX
+    logits = rounded(2, 6, 40, dtype=dtype)
+    twin, own = logits.clone().requires_grad_(), on_npu(logits, dtype)
+    expected, _ = upstream(twin, labels, torch.tensor(7.0))
+    actual, _ = ours(own, labels.npu(), torch.tensor(7.0).npu())
+    torch.testing.assert_close(actual.cpu(), expected)
+    expected.backward()
+    actual.backward()
+    if ignored < 12:
+        assert_near(own.grad, twin.grad, dtype)
+    else:
+        assert not own.grad.any()
+
+
+@pytest.mark.parametrize("part", ["experts", "gpt_oss", "router", "dispatch", "sinks", "loss"])
 def test_moe_converters_are_traced_whole(part: str) -> None:
     x, counts = torch.randn(12, IN).npu(), torch.tensor([5, 0, 3, 4]).npu()
     if part in ("experts", "gpt_oss"):
@@ -371,6 +392,9 @@ def test_moe_converters_are_traced_whole(part: str) -> None:
         def run(x):
             rows, _, metadata = dispatcher.dispatch(x, scores, ids, counts)
             return dispatcher.combine(rows * rows, metadata, x)
+    elif part == "loss":
+        labels = torch.randint(0, IN, (1, 12)).npu()
+        run = lambda x: loss.npu_cross_entropy_loss(x[None], labels)  # noqa: E731
     else:
         module, own = attention.NPUAttention.Config().build(), Sinks(1).npu()
         metadata = to_npu(create_varlen_metadata_for_document(documents([0, 7], length=12)))

@@ -40,7 +40,7 @@ class NPUConfig:
 
     reference_parts: list[str] = field(default_factory=list)
     """Parts that preset reference serves although the preset is another: attention, norm, rope, swiglu, experts,
-    router, dispatch. To find out which converter a difference comes from."""
+    router, dispatch, loss. To find out which converter a difference comes from."""
 
     context_parallel: Literal["auto", "ulysses", "all_gather"] = "auto"
     """How ranks attend that share rows (--parallelism.context_parallel_degree). ulysses: they trade tokens for heads.

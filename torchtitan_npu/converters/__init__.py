@@ -128,6 +128,15 @@ CONVERTERS = (
         delete_when="upstream's dispatcher takes its permutation as a configurable part",
     ),
     Converter(
+        name="cross_entropy",
+        part="loss",
+        target="torchtitan.components.loss.CrossEntropyLoss.Config",
+        factory=f"{_HERE}.loss.cross_entropy",
+        operator="npu_cross_entropy_loss",
+        saves="a launch forward and one backward for each chunk of the loss, and a pass over the logits each",
+        delete_when="torch_npu lowers cross_entropy to one kernel, forward and backward",
+    ),
+    Converter(
         name="selective_checkpoint",
         part="checkpointing",
         target="torchtitan.distributed.activation_checkpoint.SelectiveAC.Config",
