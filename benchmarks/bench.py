@@ -26,6 +26,10 @@ TABLE: list[tuple[str, str, str, float | None]] = [
     ("launches_ratio", "the first to the second", "{:.2f} x", 0.7),
     ("host_rss_ratio", "host memory to HBM", "{:.2f} x", 1.2),
     ("jax_dispatch_ratio", "JAX, cached jit(x + 1), to JAX's CPU", "{:.2f} x", 3),
+    ("jax_compile_ratio", "JAX, compile of a 12-layer step, to JAX's CPU", "{:.2f} x", 3),
+    ("jax_cached_compile_ratio", "the same from the disk cache", "{:.2f} x", 0.3),
+    ("jax_step_ratio", "JAX, 12-layer training step, to JAX's CPU", "{:.2f} x", 3),
+    ("jax_memory_ratio", "JAX, peak memory of it, to XLA's analysis", "{:.2f} x", 1.3),
     ("jax_upload_ratio", "JAX, 64 MiB to the device, to memcpy", "{:.2f} x", 1.43),
     ("jax_download_ratio", "JAX, 64 MiB from the device, to memcpy", "{:.2f} x", 1.43),
 ]
@@ -95,12 +99,17 @@ def jax_overheads() -> dict[str, Any]:
     return run("jax_overheads.py", threads=1)
 
 
+def jax_transformer() -> dict[str, Any]:
+    return run("jax_transformer.py")
+
+
 MEASUREMENTS: dict[str, Callable[[], dict[str, Any]]] = {
     "launch": launch_overhead,
     "memory": host_memory,
     "step": training_step,
     "converters": converters,
     "jax": jax_overheads,
+    "jax_step": jax_transformer,
 }
 
 

@@ -21,7 +21,7 @@ from torchtitan_sync.upstream import open_range
 
 _PASSES = 6
 """A move can show the next one: analyse again, until nothing is left to do. More than this is a circle."""
-_SURE = 0.75
+_SURE = 0.8
 """Confidence of a move below which a person decides."""
 _READ = frozenset({".py", ".pyi", ".toml", ".md", ".rst", ".sh", ".yaml", ".yml", ".txt", ".cfg", ".ini"})
 _LARGEST = 4 << 20  # bytes; a text of the plugin's that is larger is data
@@ -85,7 +85,8 @@ def adapt(plugin: Plugin, upstream: Range, cache: Path | None = None, *, allow_d
     with tempfile.TemporaryDirectory(prefix="torchtitan-sync-") as folder:
         copy = dataclasses.replace(plugin, root=Path(folder))
         files = _copy(plugin.root, copy.root)
-        for _ in range(_PASSES):
+        for count in range(1, _PASSES + 1):
+            print(f"analysing, pass {count}", file=sys.stderr)
             analysis = analyse(upstream, copy, cache)
             result.reasons.clear()
             before = dict(result.new)

@@ -125,10 +125,22 @@ class Probe:
         self.note(check, dotted, where, state, why)
 
     def resolve(self, dotted: str) -> tuple[str, str, Any]:
+        """What a dotted name means: by attributes first, as `mock.patch` reads it, else by its longest module.
+
+        The two differ where a package has a function and a module of the same name.
+        """
+        result = self.walk(None, dotted.split("."), 0)
+        if result[0] == FAILED:
+            parts = dotted.split(".")
+            for length in range(len(parts), 1, -1):
+                module = sys.modules.get(".".join(parts[:length]))
+                if module is not None and (found := self.walk(module, parts, length))[0] != FAILED:
+                    return found
+        return result
+
+    def walk(self, value: Any, parts: list[str], start: int) -> tuple[str, str, Any]:
         """Import as much of a dotted name as is modules, and look the rest up."""
-        parts = dotted.split(".")
-        value: Any = None
-        for index, part in enumerate(parts):
+        for index, part in enumerate(parts[start:], start):
             path = ".".join(parts[: index + 1])
             if value is not None and hasattr(value, part):
                 value = getattr(value, part)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 # Raised whenever an outline's form changes; older entries on disk are then not read.
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ def build(source: bytes) -> Table:
     return _Builder(source).table(tree)
 
 
-_SETS_ATTRIBUTES = {ast.Assign, ast.AnnAssign, ast.AugAssign, ast.With, ast.AsyncWith, ast.Call, ast.Attribute}
+_SETS_ATTRIBUTES = {ast.Assign, ast.AnnAssign, ast.AugAssign, ast.With, ast.AsyncWith, ast.Call}
 
 
 @dataclass(slots=True)
@@ -307,7 +307,9 @@ class _Builder:
                     owner.attributes.setdefault(key.value, Symbol(key.value, "value", node.lineno, node.lineno))
                 else:
                     owner.dynamic = True
-            case ast.Attribute(value=ast.Name(id=name), attr="__dict__") if name == inside.me:
+            case ast.Call(func=ast.Attribute(ast.Attribute(ast.Name(id=name), "__dict__"), "update")) if (
+                name == inside.me
+            ):
                 owner.dynamic = True
 
     def _imports(self, node: ast.Import | ast.ImportFrom) -> Iterator[Symbol]:

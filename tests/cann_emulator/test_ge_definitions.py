@@ -1,10 +1,12 @@
 """The definitions of operators: well-formed, each with a shape rule and something that computes it."""
 
+import re
+
 import pytest
 from ge._compiler import build, fuse, shapes, views
 from ge._compiler.prototypes import BYTES, SHORT, known_types, prototype
 
-from cann_emulator.kernels.ge.registry import kernels
+from cann_emulator.kernels.ge.registry import ROW_WORDS, kernels, rows
 
 # What the compiler itself takes apart, and what is refused because it needs communicators.
 _OWN = (
@@ -57,3 +59,13 @@ def test_dtypes_have_one_name_each():
 
 def test_large_tensors_have_a_kernel_for_what_the_fused_loops_leave_to_aten():
     assert set(fuse.HEAVY) <= set(kernels())
+
+
+@pytest.mark.parametrize("type", rows())
+def test_a_row_names_what_its_operator_has(type):
+    match = re.match(r"[\w.:]+\((.*)\)(?: *-> *(.+))?$", rows()[type])
+    assert match
+    names = set(compile(f"arguments({match[1]})", "row", "eval").co_names) - {"arguments", *ROW_WORDS}
+    names |= {name.strip() for name in (match[2] or "").split(",") if name.strip()}
+    definition = prototype(type)
+    assert names <= {port.name for port in definition.inputs + definition.outputs} | set(definition.attrs)

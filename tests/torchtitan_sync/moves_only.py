@@ -141,6 +141,8 @@ class NpuTrainer(Trainer):
     def train_step(self, batch):
         return super().train_step(batch)
 """,
+    "torchtitan_npu/configs/debug.toml": b"[training]\r\nseq_len = 64  # short\r\nsteps = 2\r\n",
+    "scripts/run.sh": "torchrun -m torchtitan.train --training.seq_len 64 --training.steps 2  # seq_len\n",
     "tests/test_timer.py": """\
 from unittest import mock
 

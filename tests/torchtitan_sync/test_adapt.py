@@ -57,6 +57,16 @@ def test_adapted_files_keep_comments_formatting_and_line_endings(plugin: Reposit
     )
 
 
+def test_flags_in_scripts_and_keys_in_toml_files_are_renamed(plugin: Repository) -> None:
+    run("adapt", plugin)
+    assert (plugin.path / "torchtitan_npu/configs/debug.toml").read_bytes() == (
+        b"[training]\r\nsequence_length = 64  # short\r\nsteps = 2\r\n"
+    )
+    assert (plugin.path / "scripts/run.sh").read_text() == (
+        "torchrun -m torchtitan.train --training.sequence_length 64 --training.steps 2  # seq_len\n"
+    )
+
+
 def test_everything_is_one_commit_that_names_what_was_done(plugin: Repository) -> None:
     head = plugin.git("rev-parse", "HEAD")
     plugin.write({"staged.txt": "mine\n"})

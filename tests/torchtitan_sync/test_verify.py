@@ -99,6 +99,18 @@ def test_attribute_used_in_a_function_is_resolved_without_calling_it(tmp_path: P
     ]
 
 
+def test_function_may_have_the_name_of_a_module_beside_it(tmp_path: Path) -> None:
+    new: dict[str, str | bytes | None] = {
+        "torchtitan/config/__init__.py": "from torchtitan.config.override import override\n",
+        "torchtitan/config/override.py": "def override():\n    pass\n\n\ndef derive():\n    pass\n",
+    }
+    source = "from torchtitan.config import override\nfrom torchtitan.config.override import derive\n\nderive()\n"
+    repository = repositories(tmp_path, new, {"torchtitan_npu/a.py": source})
+    found = checks(tmp_path, repository)
+    assert (found["attribute"]["passed"], found["attribute"]["failed"]) == (2, 0)
+    assert found["signature"]["passed"] == 1
+
+
 def test_guarded_use_is_not_checked(tmp_path: Path) -> None:
     source = "try:\n    from torchtitan.base import absent\nexcept ImportError:\n    absent = None\n"
     repository = repositories(tmp_path, {"torchtitan/new.py": ""}, {"torchtitan_npu/a.py": source})

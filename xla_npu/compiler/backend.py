@@ -12,12 +12,16 @@ from xla_npu.compiler.errors import CompileError, Unsupported
 from xla_npu.compiler.graph import Graph
 
 
+def autofuse() -> str:
+    """CANN's setting for fusing operators: elementwise ones, and with these passes reductions and joins as well."""
+    return os.environ.get("AUTOFUSE_FLAGS", "--enable_autofuse=true;--autofuse_enable_pass=reduce,concat")
+
+
 class GraphEngine:
     """Compiles graphs with `ge.offline_compile`, set up once per process for one SoC and one precision."""
 
     def __init__(self, soc: str, allow_hf32: bool = False):
-        # Read by GE when it starts: fuses elementwise operators, and with these passes reductions and joins as well.
-        os.environ.setdefault("AUTOFUSE_FLAGS", "--enable_autofuse=true;--autofuse_enable_pass=reduce,concat")
+        os.environ["AUTOFUSE_FLAGS"] = autofuse()  # GE reads it when it starts
         try:
             import ge.graph
             import ge.offline_compile

@@ -10,6 +10,7 @@ from functools import cache as memoize
 from importlib.metadata import version
 from pathlib import Path
 
+from xla_npu.compiler.backend import autofuse
 from xla_npu.compiler.executable import FORMAT, Executable
 from xla_npu.compiler.options import Options
 
@@ -36,7 +37,7 @@ def _surroundings() -> str:
         for path in (home / name, home / "compiler" / name):
             if path.is_file():
                 digest.update(path.read_bytes())
-    return f"{FORMAT} {version('jaxlib')} {home} {os.environ.get('AUTOFUSE_FLAGS', '')} {digest.hexdigest()}"
+    return f"{FORMAT} {version('jaxlib')} {home} {autofuse()} {digest.hexdigest()}"
 
 
 def key(code: bytes, options: Options, soc: str, allow_hf32: bool) -> str:

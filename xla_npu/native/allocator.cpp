@@ -23,8 +23,9 @@ Block::~Block() {
     if (allocator) {
         allocator->free(*this);
     } else if (release) {
-        for (const auto& use : uses) use->wait();
-        release();
+        // When the last of the work with it is done; often that is now.
+        const std::shared_ptr<void> last(nullptr, [release = std::move(release)](void*) { release(); });
+        for (const auto& use : uses) use->then([last](const Completion::Outcome&) {});
     }
 }
 

@@ -43,9 +43,8 @@ Staging& staging() {
     return instance;
 }
 
-// Runs `work` on a thread once `after` is done, and gives its outcome.
-template <typename Work>
-Completion::Ptr run_later(TaskThread& thread, Completion::Ptr after, Work work) {
+// Runs `work` on a thread once `after` is done, and gives its outcome. What `work` holds is let go before that.
+Completion::Ptr run_later(TaskThread& thread, Completion::Ptr after, std::function<void()> work) {
     auto done = Completion::pending();
     thread.add([done, after = std::move(after), work = std::move(work)]() mutable {
         Completion::Outcome outcome = after->wait();
@@ -56,6 +55,7 @@ Completion::Ptr run_later(TaskThread& thread, Completion::Ptr after, Work work) 
                 outcome = failure;
             }
         }
+        work = nullptr;
         done->finish(std::move(outcome));
     });
     return done;

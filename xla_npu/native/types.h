@@ -12,8 +12,7 @@ namespace npu {
 
 using Dims = std::vector<int64_t>;
 
-// Bytes of an element; int4 and other sub-byte types take a whole byte on the device, as in numpy.
-// Throws UNIMPLEMENTED for types that have no bytes.
+// Bytes of an element; int4 and other sub-byte types take a whole byte on the device, as in numpy. Tokens have none.
 size_t size_of(PJRT_Buffer_Type type);
 const char* name_of(PJRT_Buffer_Type type);
 // By XLA's name ("f32", "pred"). Throws INTERNAL for a name that is none.

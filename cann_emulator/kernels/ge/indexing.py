@@ -38,18 +38,12 @@ def _gather_elements(x: torch.Tensor, index: torch.Tensor, y: torch.Tensor, dim:
     torch.gather(x, dim, index.long(), out=y)
 
 
-def _start(n: Node, var: torch.Tensor, y: torch.Tensor) -> None:
-    """The output begins as the tensor that is written into, where it does not lie in the same place."""
-    if y.data_ptr() != var.data_ptr() or y.untyped_storage()._cdata != var.untyped_storage()._cdata:
-        n.copy(bits(y), bits(var))
-
-
 @kernel(*[f"TensorScatter{mode}" for mode in ("Update", "Add", "Sub", "Max", "Min")],
         *[f"ScatterNd{mode}" for mode in ("Update", "Add", "Sub", "Max", "Min")])  # fmt: skip
 def scatter_nd(n: Node) -> None:
     """Writes slices by tuples of indices; the last of equal ones counts, or all in their order."""
     var = next(iter(n.inputs.values()))
-    _start(n, var, n.out)
+    n.begin_as(var)
     mode = _MODES[n.type.removeprefix("TensorScatter").removeprefix("ScatterNd")]
     y, updates = (bits(n.out), bits(n.updates)) if mode == 0 else (n.out, n.updates)
     n.call("cann_emulator::scatter_nd", y, n.indices, updates, mode)
@@ -65,7 +59,7 @@ def scatter_nd_new(n: Node) -> None:
 @kernel(*[f"Scatter{mode}" for mode in ("Update", "Add", "Sub", "Max", "Min", "Mul", "Div")])
 def scatter(n: Node) -> None:
     """Writes slices of the first dimension."""
-    _start(n, n.inputs["var"], n.out)
+    n.begin_as(n.inputs["var"])
     mode = _MODES[n.type.removeprefix("Scatter")]
     y, updates = (bits(n.out), bits(n.updates)) if mode == 0 else (n.out, n.updates)
     n.call("cann_emulator::scatter_nd", y, n.indices.unsqueeze(-1), updates, mode)
@@ -75,7 +69,7 @@ def scatter(n: Node) -> None:
 def scatter_elements(n: Node) -> None:
     """Writes elements along a dimension, by index."""
     var, indices, updates = n.inputs["var" if "var" in n.inputs else "data"], n.indices, n.updates
-    _start(n, var, n.out)
+    n.begin_as(var)
     reduction = n.attr("reduction", "none")
     n.run(_scatter_elements, n.out, indices, updates, n.attr("axis", 0), reduction)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .registry import GraphEngineError, Node, kernels
+from .registry import GraphEngineError, Node, bits, kernels
 
 _LOOPS = ("While", "StatelessWhile")
 _CONDITIONALS = ("If", "StatelessIf")
@@ -84,8 +84,8 @@ class _Loader:
         name = f"{operation['type']} ({operation['name']})"
         if operation["type"] in _LOOPS:
             for before, after in operation["carry"]:
-                arguments = (self.tensor(after), self.tensor(before))
-                self.native["call"](block, name, "copy_", arguments, None, None)
+                arguments = (bits(self.tensor(before)), bits(self.tensor(after)))
+                self.native["call"](block, name, "cann_emulator::begin_as", arguments, None, None)
             condition, body = (self.block(part) for part in operation["blocks"])
             self.native["loop"](block, name, condition, self.tensor(operation["predicate"]).reshape(()), body)
             return

@@ -91,6 +91,10 @@ class Node:
         """Adds a step: copies, converting the dtype."""
         self.call("copy_", target, source)
 
+    def begin_as(self, source: torch.Tensor) -> None:
+        """Adds a step: the output begins as an input, which it may share the memory of."""
+        self.call("cann_emulator::begin_as", bits(source), bits(self.out))
+
     def run(self, function: Callable[..., Any], *args: Any) -> None:
         """Adds a step: a Python function, which writes the node's outputs. For what is rare: it needs the GIL."""
         self._native["function"](self._block, self.label, function, args)
@@ -119,11 +123,15 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if other is None else tensor.view(other)
 
 
+# The names that mean the same in every row.
+ROW_WORDS: dict[str, Any] = {"none": None, "true": True, "false": False, "bits": bits, "ints": lambda name: []}
+
+
 class _Names(dict):
-    """The names that a row may use: literals, then what the node has."""
+    """The names that a row may use: words, then what the node has."""
 
     def __init__(self, node: Node) -> None:
-        super().__init__(none=None, true=True, false=False, ints=node.ints, bits=bits)
+        super().__init__(ROW_WORDS, ints=node.ints)
         self.node = node
 
     def __missing__(self, name: str) -> Any:
@@ -155,6 +163,11 @@ def kernels() -> dict[str, Kernel]:
     for module in pkgutil.iter_modules(package.__path__):
         if module.name not in ("registry", "loader"):
             importlib.import_module(f"{package.__name__}.{module.name}")
-    for type, text in tomllib.loads((Path(__file__).parent / "rows.toml").read_text()).items():
+    for type, text in rows().items():
         kernel(type)(_row(text))
     return KERNELS
+
+
+def rows() -> dict[str, str]:
+    """The rows by operator type."""
+    return tomllib.loads((Path(__file__).parent / "rows.toml").read_text())

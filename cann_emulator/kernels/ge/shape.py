@@ -159,9 +159,8 @@ def _clamped(position: int, size: int, low: int, high: int) -> int:
 @kernel("StridedSliceAssign", "StridedSliceAssignD")
 def strided_slice_assign(n: Node) -> None:
     """Writes a part of a tensor."""
-    var, y = bits(n.inputs["var"]), bits(n.out)
-    if var.data_ptr() != y.data_ptr() or not var.numel():
-        n.copy(y, var)
+    y = bits(n.out)
+    n.begin_as(n.inputs["var"])
     part = y
     begin, end, steps = _numbers(n, "begin"), _numbers(n, "end"), _numbers(n, "strides")
     assert begin is not None and end is not None
