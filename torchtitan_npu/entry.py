@@ -69,6 +69,7 @@ def _configure(data: str, flags: list[str]) -> Any:
     from torchtitan_npu.config.manager import NPUConfigManager
     from torchtitan_npu.data import dataset
     from torchtitan_npu.data.layout import PreparedData
+    from torchtitan_npu.metrics import loss_rank
 
     init_logger()
     if not _speaks():
@@ -81,6 +82,9 @@ def _configure(data: str, flags: list[str]) -> Any:
         except (ValueError, AssertionError) as error:  # upstream's own checks of a configuration
             raise UserError(f"the configuration is refused: {error}") from error
     preflight.check(config)
+    # With pipelines the loss is not on rank 0: who logs is known now.
+    os.environ.setdefault("LOG_RANK", str(loss_rank(config.parallelism, int(os.environ.get("WORLD_SIZE", "1")))))
+    logger.setLevel(logging.INFO if _speaks() else logging.ERROR)
     os.environ.update(config.npu.hccl.environment())
     return config
 
@@ -138,7 +142,7 @@ def _first_of_node() -> bool:
 
 
 def _speaks() -> bool:
-    """Rank 0 logs, and those that upstream's LOG_RANK names."""
+    """Rank 0 logs, or those that upstream's LOG_RANK names."""
     return os.environ.get("RANK", "0") in os.environ.get("LOG_RANK", "0").split(",")
 
 

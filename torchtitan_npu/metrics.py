@@ -6,7 +6,19 @@ from typing import Any
 
 import torch
 from torchtitan.components.metrics import MetricsProcessor
+from torchtitan.config import ParallelismConfig
 from torchtitan.config.override import derive, override
+
+# Pipeline schedules whose last stage is where the first is.
+_ROUND_TRIPS = ("ZBVZeroBubble", "DualPipeV")
+
+
+def loss_rank(parallelism: ParallelismConfig, world_size: int) -> int:
+    """The rank that logs: the first that sees the loss, which with pipelines is where the last stage is."""
+    stages = parallelism.pipeline_parallel_degree
+    if stages == 1 or parallelism.pipeline_parallel_schedule in _ROUND_TRIPS:
+        return 0
+    return world_size // stages * (stages - 1)
 
 
 @dataclass

@@ -10,7 +10,7 @@ from torchtitan.trainer import Trainer
 
 from torchtitan_npu import gradients, launches, summary
 from torchtitan_npu.config.npu import NPUConfig
-from torchtitan_npu.metrics import NPUMetricsProcessor
+from torchtitan_npu.metrics import NPUMetricsProcessor, loss_rank
 
 # The step whose launches are counted: the first ones make optimizer state and caches.
 _COUNTED_STEP = 3
@@ -44,7 +44,8 @@ class NPUTrainer(Trainer):
 
     def train(self) -> None:
         super().train()
-        if torch.distributed.get_rank() == 0 and self.metrics_processor.history.losses:
+        speaker = loss_rank(self.config.parallelism, torch.distributed.get_world_size())
+        if torch.distributed.get_rank() == speaker and self.metrics_processor.history.losses:
             self._summarise()
 
     def _summarise(self) -> None:
