@@ -54,6 +54,18 @@ def _attention(config: Any) -> None:
             )
 
 
+def _multi_token_prediction(config: Any) -> None:
+    parallelism = config.parallelism
+    if not getattr(config.model_spec.model, "mtp_layers", None):
+        return
+    for name in ("pipeline_parallel_degree", "context_parallel_degree"):
+        if getattr(parallelism, name) > 1:
+            raise UserError(
+                f"parallelism.{name} {getattr(parallelism, name)}: multi-token prediction runs without it, as upstream",
+                f"--parallelism.{name} 1, or the config without multi-token prediction",
+            )
+
+
 def _tokenizer(config: Any) -> None:
     folder = Path(config.hf_assets_path)
     if not folder.exists():
@@ -173,4 +185,15 @@ def _output(config: Any) -> None:
         raise UserError(f"nothing can be written to {folder}", "name another folder with --dump_folder")
 
 
-_RULES = (_kernels, _graphs, unserved.check, _attention, _tokenizer, _datasets, _shapes, _checkpoint, _output)
+_RULES = (
+    _kernels,
+    _graphs,
+    unserved.check,
+    _attention,
+    _multi_token_prediction,
+    _tokenizer,
+    _datasets,
+    _shapes,
+    _checkpoint,
+    _output,
+)

@@ -76,6 +76,14 @@ def test_what_an_npu_cannot_do_is_refused_with_what_to_use(data: Path, module, c
     assert instead in refused.value.fix
 
 
+@pytest.mark.parametrize("degree", ["pipeline_parallel_degree", "context_parallel_degree"])
+def test_multi_token_prediction_with_pipelines_or_context_is_refused(data: Path, degree: str) -> None:
+    entry._prepare_process()
+    model = ("--module", "deepseek_v3", "--config", "deepseek_v3_debugmodel_mtp")
+    with pytest.raises(UserError, match="multi-token prediction runs without it"):
+        entry._configure(str(data), [*model, *SMALL, f"--parallelism.{degree}", "2"])
+
+
 def test_upstreams_kernel_overrides_are_refused(data: Path) -> None:
     entry._prepare_process()
     upstream = ("--override.imports", "torchtitan.overrides.helion_rope.helion_rope")
