@@ -46,6 +46,16 @@ PATCHES: tuple[Patch, ...] = (
         reason=_WHY_UNCUT,
         delete_when=_UPSTREAM_CUTS,
     ),
+    *(
+        Patch(
+            name=f"context parallelism of packed rows, {model}",
+            target=f"torchtitan.models.{model}.model.{owner}.Config.update_from_config",
+            replacement="torchtitan_npu.patches.context_parallel.allow_packed_rows",
+            reason="the model refuses configs of VarlenAttention before they are replaced by the NPU attention",
+            delete_when=_UPSTREAM_CUTS,
+        )
+        for model, owner in (("llama3", "Llama3Model"), ("qwen3", "Qwen3Model"))
+    ),
 )
 
 

@@ -1,11 +1,13 @@
 """Rows cut into a contiguous chunk for each rank, document offsets left whole."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torchtitan.models.common.attention import VarlenMetadata
+from torchtitan.models.common.attention import VarlenAttention, VarlenMetadata
+from torchtitan.models.common.decoder import Decoder
 
 
 def keep_offsets(original: Callable) -> Callable:
@@ -27,3 +29,16 @@ def keep_offsets(original: Callable) -> Callable:
         return inputs, labels, {**cut, "attention_masks": masks}
 
     return prepare
+
+
+def allow_packed_rows(original: Callable) -> Callable:
+    def update_from_config(self: Decoder.Config, *, config: Any, **kwargs: Any) -> None:
+        if isinstance(getattr(self.first_attention, "inner_attention", None), VarlenAttention.Config):
+            # The degree is looked at for the refusal alone: sharding is declared for all axes, used or not. Upstream's
+            # own varlen module, where a preset leaves it in place, is refused again once it is built.
+            config = copy.copy(config)
+            config.parallelism = copy.copy(config.parallelism)
+            config.parallelism.context_parallel_degree = 1
+        original(self, config=config, **kwargs)
+
+    return update_from_config
