@@ -8,6 +8,7 @@ from .build import Builder
 from .image import Weights, write
 from .ir import Block, Operation
 from .plan import Base, Place, plan, reuse_pairs
+from .recompute import recompute
 
 
 def compile_graph(graph: Graph, soc: str, options: dict[str, str], autofuse: bool) -> bytes:
@@ -33,6 +34,7 @@ def compile_graph(graph: Graph, soc: str, options: dict[str, str], autofuse: boo
     simplify.remove_unused(block)
     folded: list[Operation] = []
     simplify.fold(block, {}, folded)
+    recompute(block)
     fuse.fuse(block, autofuse)
     early = Block("init", [], folded, [value for op in folded for value in op.writes()])
     fuse.fuse(early, autofuse)
