@@ -111,6 +111,13 @@ def test_a_loop_carries_values_until_its_condition_ends_it(client):
         assert run(executable, *arguments) == [b"\0", result]
 
 
+def test_a_loop_moves_what_it_carries_at_once(client):
+    steps = [{"kind": "while", "condition": [], "predicate": 0, "body": [], "carried": [[1, 0], [3, 2], [2, 3]]}]
+    executable = client.compile(program([1, 1, 3, 3], [output(2, 3), output(3, 3)], [1, 1, 3, 3], steps=steps))
+    arguments = [put(client, data) for data in (b"\1", b"\0", b"one", b"two")]
+    assert run(executable, *arguments) == [b"two", b"one"]
+
+
 @pytest.mark.parametrize(("index", "chosen"), [(0, b"a"), (1, b"b"), (2, b"c"), (7, b"c"), (-1, b"c")])
 def test_a_choice_out_of_range_takes_the_last_branch(client, index, chosen):
     def set_output_to(value: int) -> list[dict[str, Any]]:
