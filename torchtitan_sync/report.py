@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from torchtitan_sync import impact, settings, state, upstream, witness
+from torchtitan_sync import impact, settings, state, surface, upstream, witness
 from torchtitan_sync.grades import TABLE
 from torchtitan_sync.model import Analysis, Grade, Item, Plugin, Use
 
-FILE = "torchtitan_changes.md"
+FILE = surface.REPORT
 
 MEANING = {
     Grade.P0: "raises, or silently stops working",
