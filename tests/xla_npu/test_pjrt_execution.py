@@ -66,6 +66,15 @@ def test_a_donated_argument_is_the_output(client):
     assert bytes(result.to_host()) == b"abc"
 
 
+def test_a_consumed_argument_is_freed(client):
+    executable = client.compile(program([3], [output(0, 3)], [3], consumed=[0]))
+    with client.devices() as devices:
+        before = devices[0].memory_stats()["bytes_in_use"]
+        (result,) = executable(put(client, b"abc"))
+        assert devices[0].memory_stats()["bytes_in_use"] - before == 512  # the result's, in whole pieces
+    assert bytes(result.to_host()) == b"abc"
+
+
 def test_an_argument_that_may_not_be_donated_stays(client):
     executable = client.compile(program([3], [output(1, 3)], [3, 3], donation=[[0, 0]]))
     argument = put(client, b"abc")

@@ -357,7 +357,8 @@ void LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args& args) {
     for (size_t device = 0; device < calls.size(); ++device) {
         Call& call = *calls[device];
         for (size_t input = 0; input < call.inputs.size(); ++input) {
-            if (call.donated[input]) args.argument_lists[device][input]->release();
+            const bool given_up = call.donated[input] || (program.consumed[input] && !kept[input]);
+            if (given_up) args.argument_lists[device][input]->release();
         }
         for (size_t i = 0; i < program.outputs.size(); ++i) {
             const Argument& output = program.outputs[i];

@@ -132,6 +132,8 @@ std::shared_ptr<const Program> Program::make(std::string header, std::string pay
         const size_t input = index(pair.items().at(1), program.inputs.size(), "input");
         program.donated_to[input] = static_cast<int64_t>(output);
     }
+    program.consumed.resize(program.inputs.size());
+    for (const size_t input : indices(json["consumed"], program.inputs.size(), "input")) program.consumed[input] = true;
     program.steps = parse_steps(json["steps"], program);
     using Kind = Step::Kind;
     program.meets = has(program.steps, [](Kind kind) { return kind == Kind::collective; });
