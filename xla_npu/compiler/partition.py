@@ -49,6 +49,7 @@ def partition(module: ir.Module, options: Options) -> tuple[ir.Module, list[Shar
     _divide_evenly(module, known)
     spread = _spread(module, known)
     _gather_where_needed(module, known)
+    _make_sums(module, known)
     text = _bytecode(module)
     result = _try(text)
     failed: set[str] = set()
@@ -362,6 +363,28 @@ def _sharding_of(value: ir.Value, known: dict[str, Mesh], main: Any) -> Sharding
     found = parse_shardings(str(owner.attributes["sdy.sharding"]), known)
     index = ir.OpResult(value).result_number
     return found[index] if index < len(found) else None
+
+
+def _make_sums(module: ir.Module, known: dict[str, Mesh]) -> None:
+    """Sums that the program wants left unmade are made, and held by one device each (see `_hold_once`).
+
+    The passes would gather a product's operands, and cannot turn shards into terms.
+    """
+    main = _main(module)
+    for op in [*_find(module, "stablehlo.dot_general"), *_find(module, "stablehlo.reduce")]:
+        sharding = _sharding_of(op.results[0], known, main)
+        if sharding is not None and sharding.unreduced and len(op.results) == 1:
+            with ir.InsertionPoint.after(op), op.location:
+                back = _reshard(op.results[0], sharding)
+            op.results[0].replace_all_uses_except(back, back.owner.operation)
+            _set_result_shardings(op, [replace(sharding, unreduced=())], known)
+    for op in _find(module, "sdy.reshard"):
+        sharding = parse_sharding(str(op.attributes["sharding"]), known)
+        before = _sharding_of(op.operands[0], known, main)
+        if sharding is None or not sharding.unreduced or (before is not None and before.unreduced):
+            continue
+        with ir.InsertionPoint(op), op.location:
+            op.operands[0] = _reshard(op.operands[0], replace(sharding, unreduced=()))
 
 
 def _blamed(module: ir.Module, message: str, failed: set[str]) -> Any:

@@ -155,4 +155,6 @@ def _axes(text: str, plan: _Refined | None) -> str:
 
     text = _REFERENCE.sub(replaced, text)
     # Axes of size 1 are gone: so are the commas that were next to them.
-    return re.sub(r", (?=\})", "", re.sub(r"(?<=\{)(, )+", "", re.sub(r"(, )+", ", ", text)))
+    text = re.sub(r"(?:, )+", ", ", text)
+    text = text.replace("{, ", "{").replace(", }", "}")
+    return text.replace(", replicated={}", "").replace(", unreduced={}", "")
