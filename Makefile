@@ -37,7 +37,7 @@ $(STAMPS)/installed: pyproject.toml constraints.txt | $(BIN)/python
 	$(call say,'Installing torch and the build tools (several gigabytes the first time)')
 	$(PIP) torch scikit-build-core ninja
 	$(call say,'Installing the other packages')
-	$(PIP) --no-build-isolation --config-settings wheel.cmake=false --editable '.[train,jax,dev]'
+	$(PIP) --no-build-isolation --config-settings wheel.cmake=false --editable '.[train,jax,sync,dev]'
 	$(call say,'Building the native part')
 	$(PIP) --no-build-isolation --no-deps --verbose --editable .
 	@mkdir -p $(STAMPS) && touch $@
