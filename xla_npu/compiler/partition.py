@@ -160,6 +160,11 @@ def _divide_evenly(module: ir.Module, known: dict[str, Mesh]) -> None:
                 evened = [even(s, shape) for s, shape in zip(found, shapes, strict=True)]
                 if evened != found:
                     _set_result_shardings(op, evened, known)
+        if op.name == "sdy.reshard":
+            wanted = parse_sharding(str(op.attributes["sharding"]), known)
+            evened_one = even(wanted, parse_type(str(op.results[0].type))[1])
+            if evened_one is not None and evened_one != wanted:
+                op.attributes["sharding"] = ir.Attribute.parse(evened_one.attribute())
         return ir.WalkResult.ADVANCE
 
     main.walk(visit)
