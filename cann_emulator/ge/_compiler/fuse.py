@@ -42,7 +42,6 @@ _NEAR = 4096  # elements up to which operations that share nothing run together 
 _PLAIN = {
     "Exp": {"base": -1.0, "scale": 1.0, "shift": 0.0},
     "Log": {"base": -1.0, "scale": 1.0, "shift": 0.0},
-    "IsInf": {},
 }
 
 
