@@ -5,11 +5,11 @@ from typing import Any
 
 from torchtitan_sync import bodies, signatures
 from torchtitan_sync.binding import shown
-from torchtitan_sync.evaluate import CallRef, Place, Record, Ref
 from torchtitan_sync.findings import Findings
 from torchtitan_sync.model import Grade, Item, Rename, Use
 from torchtitan_sync.moves import FOLLOWED, Mover
 from torchtitan_sync.program import Found, Missing, Outside
+from torchtitan_sync.records import CallRef, Place, Record, Ref
 from torchtitan_sync.tables import Param, Symbol
 from torchtitan_sync.values import Class, Group, Instance, Value
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from torchtitan_sync import attribution, compare, grades, landscape, memory, surface, vocabulary
 from torchtitan_sync.changes import Changes
-from torchtitan_sync.evaluate import Hints, Record
 from torchtitan_sync.findings import Findings
 from torchtitan_sync.hooks import Hooks
 from torchtitan_sync.model import Analysis, Grade, Item, Plugin, Range, Snapshot, SyncError, Use
 from torchtitan_sync.moves import Mover
 from torchtitan_sync.program import File, Found, Program, package_files
+from torchtitan_sync.records import Hints, Record
 from torchtitan_sync.tables import Cache
 from torchtitan_sync.values import Function, Partial, Value
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torchtitan_sync import bodies, signatures, surface
-from torchtitan_sync.evaluate import symbol_value
+from torchtitan_sync.inference import symbol_value
 from torchtitan_sync.model import FileRename
 from torchtitan_sync.program import Found, Program
 from torchtitan_sync.tables import Symbol

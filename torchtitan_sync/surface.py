@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchtitan_sync import settings
-from torchtitan_sync.evaluate import Evaluator, Hints, Place, Record, Ref
+from torchtitan_sync.evaluate import Evaluator
 from torchtitan_sync.model import Plugin, SyncError
 from torchtitan_sync.objects import git
 from torchtitan_sync.program import File, Found, Missing, Program, Result, package_files
+from torchtitan_sync.records import Hints, Place, Record, Ref
 from torchtitan_sync.values import Class, Instance, Value
 
 REPORT = "torchtitan_changes.md"
