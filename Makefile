@@ -15,7 +15,7 @@ CONFORMANCE_ARGS ?=
 # The suite's processes: two, one thread each, on the two cores it is meant for.
 WORKERS ?= 2
 
-NATIVE_SOURCES := CMakeLists.txt cann_emulator/signatures/aclnn.json $(shell find cann_emulator/native xla_npu/native -type f)
+NATIVE_SOURCES := CMakeLists.txt cann_emulator/signatures/aclnn.json $(shell find cann_emulator/native cann_emulator/ge xla_npu/native -type f -not -name "*.pyc")
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 EMULATOR := $(BIN)/cann-emulator run --
 say = @printf '\n==> %s\n' $(1)
@@ -37,7 +37,7 @@ $(STAMPS)/installed: pyproject.toml constraints.txt | $(BIN)/python
 	$(call say,'Installing torch and the build tools (several gigabytes the first time)')
 	$(PIP) torch scikit-build-core ninja
 	$(call say,'Installing the other packages')
-	$(PIP) --no-build-isolation --config-settings wheel.cmake=false --editable '.[train,jax,dev]'
+	$(PIP) --no-build-isolation --config-settings wheel.cmake=false --editable '.[train,jax,sync,dev]'
 	$(call say,'Building the native part')
 	$(PIP) --no-build-isolation --no-deps --verbose --editable .
 	@mkdir -p $(STAMPS) && touch $@

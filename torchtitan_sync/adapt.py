@@ -8,6 +8,7 @@ import json
 import re
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 from torchtitan_sync import edits, settings, state
 from torchtitan_sync.edits import Edit
 from torchtitan_sync.impact import analyse
-from torchtitan_sync.model import Grade, Item, Plugin, Range, SyncError, Use
+from torchtitan_sync.model import Analysis, Grade, Item, Plugin, Range, SyncError, Use
 from torchtitan_sync.objects import git
 from torchtitan_sync.upstream import open_range
 
@@ -23,6 +24,8 @@ _PASSES = 6
 """A move can show the next one: analyse again, until nothing is left to do. More than this is a circle."""
 _SURE = 0.8
 """Confidence of a move below which a person decides."""
+_POINTS = 3
+"""Moves that the main points name; the report has all of them."""
 _READ = frozenset({".py", ".pyi", ".toml", ".md", ".rst", ".sh", ".yaml", ".yml", ".txt", ".cfg", ".ini"})
 _LARGEST = 4 << 20  # bytes; a text of the plugin's that is larger is data
 
@@ -40,6 +43,8 @@ class Adaptation:
     """Breaks and changed behaviour that remain."""
     reasons: dict[tuple[str, int, str], str] = field(default_factory=dict)
     """By file, line and item: why an edit that could have been mechanical was not made."""
+    points: str = ""
+    """What the range meant for the plugin as it was."""
     dirty: set[str] = field(default_factory=set)
     """Files that would change, and were left alone for their uncommitted changes."""
 
@@ -67,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.patch:
         args.patch.write_bytes(patch)
     elif adaptation.new:
+        progress.points = progress.points or adaptation.points
         state.save(plugin.root, progress)
         _commit(plugin.root, adaptation, title, _dirty(plugin.root))
     if args.json:
@@ -88,6 +94,7 @@ def adapt(plugin: Plugin, upstream: Range, cache: Path | None = None, *, allow_d
         for count in range(1, _PASSES + 1):
             print(f"analysing, pass {count}", file=sys.stderr)
             analysis = analyse(upstream, copy, cache)
+            result.points = result.points or main_points(analysis)
             result.reasons.clear()
             before = dict(result.new)
             for name, wanted in _edits(analysis.items).items():
@@ -101,6 +108,17 @@ def adapt(plugin: Plugin, upstream: Range, cache: Path | None = None, *, allow_d
     result.old = {name: (plugin.root / name).read_bytes() for name in result.new}
     result.new = {name: content for name, content in result.new.items() if content != result.old[name]}
     return result
+
+
+def main_points(analysis: Analysis) -> str:
+    """How much of the plugin a range concerns, and the first things it uses that moved."""
+    grades = Counter(item.grade.name for item in analysis.items)
+    points = [", ".join(f"{grades[grade]} {grade}" for grade in sorted(grades)) or "nothing the plugin uses changed"]
+    moved = [f"{item.upstream_symbol} -> {item.moved_to}" for item in analysis.items if item.moved_to]
+    points += moved[:_POINTS]
+    if len(moved) > _POINTS:
+        points.append(f"{len(moved) - _POINTS} more moved")
+    return "; ".join(points)
 
 
 def diff(adaptation: Adaptation) -> bytes:

@@ -53,12 +53,17 @@ def _block(blob: str, name: str, contents: dict[str, bytes], blocks: dict[tuple[
 
 def _lines_of(text: str, name: str) -> Iterator[str]:
     """Each definition with the deeper lines below it, and each line that assigns or imports the name."""
-    for match in _named(name).finditer(text):
-        start = match.start()
-        end = text.find("\n", match.end())
-        if match["indent"] is not None:
-            end = _end_of_block(text, end, len(match["indent"]))
-        yield text[start : len(text) if end < 0 else end].rstrip()
+    at = text.find(name)
+    while at >= 0:
+        start = text.rfind("\n", 0, at) + 1
+        end = text.find("\n", at)
+        line = text[start : end if end >= 0 else len(text)]
+        match = _named(name).match(line)
+        if match is not None:
+            if match["indent"] is not None:
+                end = _end_of_block(text, end, len(match["indent"]))
+            yield text[start : end if end >= 0 else len(text)].rstrip()
+        at = text.find(name, end) if end >= 0 else -1
 
 
 def _end_of_block(text: str, end: int, indent: int) -> int:
@@ -77,10 +82,9 @@ def _end_of_block(text: str, end: int, indent: int) -> int:
 def _named(name: str) -> re.Pattern[str]:
     word = re.escape(name)
     return re.compile(
-        rf"^(?P<indent>[ \t]*)(?:async )?(?:def|class) {word}\b"
-        rf"|^[ \t]*(?:self\.)?{word}[ \t]*[:=]"
-        rf"|^.*\bimport\b.*\b{word}\b",
-        re.MULTILINE,
+        rf"(?P<indent>[ \t]*)(?:async )?(?:def|class) {word}\b"
+        rf"|[ \t]*(?:self\.)?{word}[ \t]*[:=]"
+        rf"|.*\bimport\b.*\b{word}\b"
     )
 
 

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterable
 
 from torchtitan_sync import bodies, signatures
-from torchtitan_sync.evaluate import CallRef, HandlerRef, Place, Record
 from torchtitan_sync.findings import Findings
 from torchtitan_sync.moves import Mover
 from torchtitan_sync.program import Found, Program
+from torchtitan_sync.records import CallRef, HandlerRef, Place, Record
 from torchtitan_sync.tables import Symbol
 from torchtitan_sync.values import Class
 

@@ -3,18 +3,28 @@
 import argparse
 import json
 import sys
+import textwrap
 
 from rich.console import Console
 from rich.table import Table
 
 from torchtitan_sync import impact, settings, upstream
 from torchtitan_sync.grades import TABLE
-from torchtitan_sync.model import Analysis, Grade, Item
+from torchtitan_sync.model import Analysis, Grade, Item, Use
 from torchtitan_sync.report import MEANING, as_json
+
+_WIDTH = 80
+_PLACES = 8
+"""Places listed at an item."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="list P2 to P4 too, not only count them")
+
+
+def note_progress(text: str) -> None:
+    """On standard error, where it does not mix with results."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -26,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         if changes.old.id == changes.new.id:
             print(f"already up to date: {changes.new.label}")
             return 0
-        analysis = impact.analyse(changes, plugin, args.cache)
+        analysis = impact.analyse(changes, plugin, args.cache, say=note_progress)
     if args.json is not None:
         text = json.dumps(as_json(analysis), indent=1, ensure_ascii=False)
         if str(args.json) == "-":
@@ -39,10 +49,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def show(analysis: Analysis, *, everything: bool) -> None:
-    # Where nobody looks on (a pipe, a log), lines are as long as they have to be to stay one line each.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 80)
-    commits = f", {analysis.commit_count} commits" if analysis.commit_count is not None else ""
-    console.print(f"{analysis.old} -> {analysis.new}{commits}", soft_wrap=True)
+    count = analysis.commit_count
+    commits = "" if count is None else f", {count} commit{'s' if count != 1 else ''}"
+    print(f"{analysis.old} -> {analysis.new}{commits}")
     table = Table(box=None, pad_edge=False)
     for heading in ("grade", "changes", "places", "what it means"):
         table.add_column(heading, justify="right" if heading in ("changes", "places") else "left")
@@ -50,32 +59,58 @@ def show(analysis: Analysis, *, everything: bool) -> None:
         items = [item for item in analysis.items if item.grade == grade]
         places = len({(use.file, use.line) for item in items for use in item.downstream})
         table.add_row(grade.name, str(len(items)), str(places), meaning)
-    console.print(table)
-    console.print(
-        f"{analysis.references} references to upstream; {analysis.unresolved_before} did not resolve at the baseline "
-        f"either; {analysis.unaffected} other upstream names went that the plugin does not use",
-        style="dim",
+    Console(highlight=False, width=_WIDTH).print(table)
+    _say(
+        f"{analysis.references} references to upstream; {len(analysis.unresolved_before)} more did not resolve at the "
+        f"baseline either{'' if everything else ' (--all lists them)'}; {analysis.unaffected} upstream names went that "
+        "are not used"
     )
     for grade in Grade:
         items = [item for item in analysis.items if item.grade == grade]
         if items and (everything or grade <= Grade.P1):
-            console.print(f"\n[bold]{grade.name}[/bold]: {MEANING[grade]}")
+            print(f"\n{grade.name}: {MEANING[grade]}")
             for item in items:
-                _show_item(console, item)
+                _show_item(item)
+    if everything and analysis.unresolved_before:
+        print("\nNot resolved at the baseline either")
+        for use in analysis.unresolved_before:
+            _place(use)
 
 
-def _show_item(console: Console, item: Item) -> None:
-    def line(text: str, style: str = "") -> None:
-        console.print(text, style=style or None, markup=False, soft_wrap=True)
-
+def _show_item(item: Item) -> None:
     sure = f" ({item.confidence:.0%} sure)" if item.moved_to else ""
-    line(f"  {item.upstream_symbol}", "bold")
-    line(f"    {TABLE[item.kind].title}: {item.what}{sure}")
+    _say(item.upstream_symbol, 2)
+    _say(f"{TABLE[item.kind].title}: {item.what}{sure}", 4)
     if item.follows:
-        line(f"    seen after {item.follows} moved", "dim")
+        _say(f"seen after {item.follows} moved", 4)
     for commit in item.commits[:2]:
-        line(f"    {commit.hash[:9]} {commit.subject}", "dim")
-    for use in item.downstream[:8]:
-        line(f"    {use.file}:{use.line}: {use.text[:90]}")
-    if len(item.downstream) > 8:
-        line(f"    and {len(item.downstream) - 8} more places")
+        _say(f"{commit.hash[:9]} {commit.subject}", 4)
+    for use in item.downstream[:_PLACES]:
+        _place(use)
+    more = len(item.downstream) - _PLACES
+    if more > 0:
+        _say(f"and {more} more place{'s' if more > 1 else ''}", 4)
+
+
+def _place(use: Use) -> None:
+    where = f"    {use.file}:{use.line}:"
+    line = f"{where} {use.text}"
+    if len(line) <= _WIDTH:
+        print(line)
+    else:
+        print(where)
+        print("      " + textwrap.shorten(use.text, _WIDTH - 6, placeholder=" ..."))
+
+
+def _say(text: str, indent: int = 0) -> None:
+    """In lines of 80 columns; a name that is longer stays whole."""
+    print(
+        textwrap.fill(
+            text,
+            _WIDTH,
+            initial_indent=" " * indent,
+            subsequent_indent=" " * (indent + 2),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    )

@@ -5,25 +5,26 @@ from typing import Any
 
 from torchtitan_sync import bodies, signatures
 from torchtitan_sync.binding import shown
-from torchtitan_sync.evaluate import CallRef, Place, Record, Ref
 from torchtitan_sync.findings import Findings
 from torchtitan_sync.model import Grade, Item, Rename, Use
 from torchtitan_sync.moves import FOLLOWED, Mover
 from torchtitan_sync.program import Found, Missing, Outside
+from torchtitan_sync.records import CallRef, Place, Record, Ref
 from torchtitan_sync.tables import Param, Symbol
 from torchtitan_sync.values import Class, Group, Instance, Value
 
 
-def references(findings: Findings, mover: Mover, old: Iterable[Ref], new: Iterable[Ref], upstream: str) -> int:
-    """Adds what broke; returns how many of the old references did not resolve in the first place."""
+def references(findings: Findings, mover: Mover, old: Iterable[Ref], new: Iterable[Ref], upstream: str) -> list[Use]:
+    """Adds what broke; returns the old references that did not resolve in the first place."""
     old = list(old)
     after = {_key(ref.place, ref.kind, ref.name): ref for ref in new}
     imported = _broken_imports(old, after)
     cascades: dict[str, list[Place]] = {}
-    unresolved = 0
+    unresolved: list[Use] = []
     for ref in old:
         if not isinstance(ref.result, Found):
-            unresolved += isinstance(ref.result, Missing) and ref.owner.partition(".")[0] == upstream
+            if isinstance(ref.result, Missing) and ref.owner.partition(".")[0] == upstream and ref.kind != "option":
+                unresolved.append(findings.use(ref.place))
             continue
         before = ref.result
         if ref.kind == "index":
@@ -245,16 +246,26 @@ def _other_meaning(findings: Findings, ref: Ref, before: Found, after: Found) ->
         findings.add("meaning", before.path, f"`{first.name}` means {after.path} now, which is other code", ref.place)
 
 
-def cascades(findings: Findings, old: Record, overridden: dict[str, list[Place]]) -> None:
+def cascades(findings: Findings, old: Record, new: Record, overridden: dict[str, list[Place]]) -> None:
     """Uses that stand behind a broken class or function: they need no edit of their own, and are not counted."""
     broken = {
         item.upstream_symbol: item for item in findings.items.values() if item.kind.endswith(("-moved", "-removed"))
+    }
+
+    works = {
+        (ref.place.file, ref.place.line, ref.place.column)
+        for ref in new.refs
+        if isinstance(ref.result, Found) and not ref.result.moved_from
     }
 
     def fold(path: str, place: Place) -> None:
         while path and path not in broken:
             path = path.rpartition(".")[0]
         if path:
+            # What works, and is in a file that nothing of this breaks, came another way: by a re-export that is left.
+            here = any(use.file == place.file for use in broken[path].downstream)
+            if not here and (place.file, place.line, place.column) in works:
+                return
             use = findings.use(place)
             item = broken[path]
             if use not in item.downstream and use not in item.cascade:

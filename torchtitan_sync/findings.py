@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from torchtitan_sync import grades
-from torchtitan_sync.evaluate import Place
 from torchtitan_sync.model import Item, Rename, Use
 from torchtitan_sync.program import Found, Program
+from torchtitan_sync.records import Place
 from torchtitan_sync.surface import Sources
 
 

@@ -6,11 +6,11 @@ upstream still use it, does the replacement take what upstream passes, who holds
 
 from torchtitan_sync import bodies
 from torchtitan_sync.binding import shown
-from torchtitan_sync.evaluate import CallRef, PatchRef, Place, Record
 from torchtitan_sync.findings import Findings
 from torchtitan_sync.model import Rename
 from torchtitan_sync.moves import Mover
 from torchtitan_sync.program import Found, Missing
+from torchtitan_sync.records import CallRef, PatchRef, Place, Record
 from torchtitan_sync.signatures import of_class
 from torchtitan_sync.sites import Site, Sites, refused
 from torchtitan_sync.tables import Param, Symbol

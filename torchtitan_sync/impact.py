@@ -9,28 +9,32 @@ from pathlib import Path
 
 from torchtitan_sync import attribution, compare, grades, landscape, memory, surface, vocabulary
 from torchtitan_sync.changes import Changes
-from torchtitan_sync.evaluate import Hints, Record
 from torchtitan_sync.findings import Findings
 from torchtitan_sync.hooks import Hooks
-from torchtitan_sync.model import Analysis, Grade, Item, Plugin, Range, Snapshot, SyncError
+from torchtitan_sync.model import Analysis, Grade, Item, Plugin, Range, Snapshot, SyncError, Use
 from torchtitan_sync.moves import Mover
 from torchtitan_sync.program import File, Found, Program, package_files
+from torchtitan_sync.records import Hints, Record
 from torchtitan_sync.tables import Cache
 from torchtitan_sync.values import Function, Partial, Value
 
 Follow = Callable[[str, str], str | None]
+Say = Callable[[str], None]
 Formerly = Callable[[str, str], Value | None]
 
 
-def analyse(changes: Range, plugin: Plugin, cache: Path | None = None) -> Analysis:
-    """`cache` is a folder for outlines; None uses the user's. Raises SyncError when one side cannot be read."""
+def analyse(changes: Range, plugin: Plugin, cache: Path | None = None, say: Say = lambda text: None) -> Analysis:
+    """`cache` is a folder for outlines; None uses the user's. `say` is told what is being done.
+
+    Raises SyncError when one side cannot be read.
+    """
     folder = cache or _cache_folder()
     with _without_collector():
         sources = surface.read(plugin)
         key = memory.name(changes, plugin, sources.contents)
         known = memory.recall(folder / "results", key)
         if known is None:
-            known = _analyse(changes, plugin, sources, Cache(folder / "outlines.sqlite"))
+            known = _analyse(changes, plugin, sources, Cache(folder / "outlines.sqlite"), say)
             memory.keep(folder / "results", key, known)
         return known
 
@@ -47,7 +51,8 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _analyse(changes: Range, plugin: Plugin, sources: surface.Sources, tables: Cache) -> Analysis:
+def _analyse(changes: Range, plugin: Plugin, sources: surface.Sources, tables: Cache, say: Say) -> Analysis:
+    say(f"reading {len(sources.modules)} files of {plugin.package} and upstream at {changes.old.label}")
     sources.parse()
     tables.tables(sources.blobs())
     old = _program(changes.old, plugin, sources, tables)
@@ -59,9 +64,11 @@ def _analyse(changes: Range, plugin: Plugin, sources: surface.Sources, tables: C
     def formerly(owner: str, name: str) -> Value | None:
         return mover.formerly(owner, name) if mover is not None else None
 
+    say(f"reading upstream at {changes.new.label}")
     new = _program(changes.new, plugin, sources, tables, follow, formerly)
     mover = Mover(old, new, plugin.upstream, changes.renames(), plugin.replaced)
     findings = Findings(sources, old, new)
+    say("resolving every reference at both")
     before, after = _walk(sources, plugin, old, new, mover)
     unresolved = _compare(findings, mover, before, after, plugin)
     old_files, new_files = changes.old.files(), changes.new.files()
@@ -70,6 +77,7 @@ def _analyse(changes: Range, plugin: Plugin, sources: surface.Sources, tables: C
     landscape.others(findings, old_files, new_files)
     landscape.dependencies(findings, changes)
     items = _settle(list(findings.items.values()))
+    say("looking for the commits")
     attribution.attribute(changes, items)
     tables.save()
     return Analysis(
@@ -147,7 +155,7 @@ def _hints(record: Record, plugin: Plugin) -> Hints:
     return hints
 
 
-def _compare(findings: Findings, mover: Mover, before: Record, after: Record, plugin: Plugin) -> int:
+def _compare(findings: Findings, mover: Mover, before: Record, after: Record, plugin: Plugin) -> list[Use]:
     upstream = plugin.upstream
     used = [ref.result.module for ref in before.refs if isinstance(ref.result, Found)]
     hooks = Hooks(findings, mover, upstream, experiments=any(".experiments." in module for module in used))
@@ -156,7 +164,7 @@ def _compare(findings: Findings, mover: Mover, before: Record, after: Record, pl
     compare.calls(findings, mover, before, after, upstream)
     vocabulary.compare(findings, before, after)
     hooks.overrides()
-    compare.cascades(findings, before, hooks.overridden)
+    compare.cascades(findings, before, after, hooks.overridden)
     hooks.callbacks(before, after)
     changes = Changes(findings, mover, upstream)
     changes.replaced("patched-changed", hooks.replaced)

@@ -40,6 +40,7 @@ def recall(folder: Path, key: str) -> Analysis | None:
         data = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
         items = [_item(entry) for entry in data.pop("items")]
         moves = [items[index] for index in data.pop("moves")]
+        data["unresolved_before"] = [Use(**use) for use in data["unresolved_before"]]
         renamed = [(old, new, likeness) for old, new, likeness in data.pop("renamed_files")]
         files = {path: (a, b, c) for path, (a, b, c) in data.pop("files").items()}
         return Analysis(items=items, moves=moves, renamed_files=renamed, files=files, **data)

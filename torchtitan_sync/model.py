@@ -192,7 +192,7 @@ class Analysis:
     commit_count: int | None = None
     references: int = 0
     """Upstream references found in the plugin."""
-    unresolved_before: int = 0
-    """Of these, what did not resolve at the baseline either: not upstream's doing."""
+    unresolved_before: list[Use] = field(default_factory=list)
+    """What did not resolve at the baseline either: the plugin's own attributes on upstream's objects, or stale uses."""
     unaffected: int = 0
     """Upstream symbols that changed and that the plugin does not use."""

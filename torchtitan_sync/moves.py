@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torchtitan_sync import bodies, signatures, surface
-from torchtitan_sync.evaluate import symbol_value
+from torchtitan_sync.inference import symbol_value
 from torchtitan_sync.model import FileRename
 from torchtitan_sync.program import Found, Program
 from torchtitan_sync.tables import Symbol
@@ -54,6 +54,7 @@ class Mover:
         self._moves: dict[str, Move | None] = {}
         self._origin: dict[str, list[str]] = {}
         """New dotted name to the old ones that went there."""
+        self._successors: dict[str, Move | None] = {}
         self._by_name: dict[str, list[_Definition]] | None = None
         self._by_line: dict[str, list[_Definition]] | None = None
         self._fields: dict[str, list[tuple[Class, str]]] | None = None
@@ -137,10 +138,43 @@ class Mover:
 
     # Modules
 
-    def _module(self, module: str) -> Move | None:
+    def _successor(self, module: str) -> Move | None:
+        """What a module's file became, by git or by its name: `x/infra/parallelize.py` to `x/parallelize.py`."""
         if module in self.files:
             target, likeness = self.files[module]
             return Move(target, round(0.6 + 0.4 * likeness, 2), "git: file renamed")
+        if isinstance(self.new.resolve_plainly(module), Found):
+            return None
+        if module not in self._successors:
+            self._successors[module] = self._namesake(module)
+        return self._successors[module]
+
+    def _namesake(self, module: str) -> Move | None:
+        table = self.old.table(module)
+        names = (
+            {s.name for s in table.names.values() if s.kind in ("function", "class")} if table is not None else set()
+        )
+        last = module.rpartition(".")[2]
+        scored = []
+        for other in self.new.files:
+            fresh = other.rpartition(".")[2] == last and other not in self.old.files
+            if not fresh or (".experiments." in other and ".experiments." not in module):
+                continue
+            shared = len(names & set(self.new.table(other).names)) if names else 0  # type: ignore[union-attr]
+            near = len(_common(other, module)) >= len(module.split(".")) - 2
+            if shared or near:
+                scored.append((near, shared, other))
+        scored.sort(reverse=True)
+        if not scored or (len(scored) > 1 and scored[0][:2] == scored[1][:2]):
+            return None
+        near, shared, other = scored[0]
+        sure = 0.55 + 0.15 * near + 0.25 * shared / max(len(names), 1)
+        return Move(other, round(sure, 2), "module of the same name" + (", near" if near else ""))
+
+    def _module(self, module: str) -> Move | None:
+        successor = self._successor(module)
+        if successor is not None:
+            return successor
         # Where most of its definitions, or of a folder's modules, went.
         table = self.old.table(module)
         parts = [f"{module}.{s.name}" for s in table.names.values() if s.kind in ("function", "class")] if table else []
@@ -175,15 +209,19 @@ class Mover:
             typed = self._type_of_same_field(found)
             if typed is not None:
                 return typed
-        if module in self.files:
-            target, likeness = self.files[module]
-            moved = self.new.lookup_plainly(target, name)
-            if isinstance(moved, Found):
-                return Move(moved.path, round(0.7 + 0.3 * likeness, 2), "git: file renamed")
+        successor = self._successor(module)
+        if successor is not None:
+            moved = self.new.lookup_plainly(successor.new, name)
+            if isinstance(moved, Found) and moved.symbol is not None and self._same_kind(found.symbol, moved.symbol):
+                return Move(moved.path, round(0.3 + 0.7 * successor.confidence, 2), successor.how)
         text = bodies.of(self.old, module, found.symbol)
         same = [d for d in self._named(name) if self._same_kind(found.symbol, d.symbol)]
         fresh = [d for d in same if self.old.symbol(d.module, d.name) is None]
         best = self._best(text, fresh, module)
+        longer = self._longer_name(found, text, successor) if successor is not None else None
+        # In its own module's successor it is rather that than a rewritten namesake elsewhere.
+        if longer is not None and (best is None or best[1] < 0.5 or longer[1] > best[1]):
+            return Move(longer[0].path, round(0.4 + 0.5 * longer[1], 2), "alike under a longer name, same module")
         if best is not None and found.symbol.kind != "value":
             definition, likeness = best
             # One new definition of that name is it even when it was rewritten; among several, likeness decides.
@@ -199,6 +237,18 @@ class Mover:
         if old_too is not None and old_too[1] >= _ALIKE and bodies.size(text) >= bodies.SMALL:
             return Move(old_too[0].path, round(0.5 + 0.4 * old_too[1], 2), "same name and alike, there before")
         return self._as_method(found, text) or self._alike(found, text)
+
+    def _longer_name(self, found: Found, text: str, successor: Move) -> tuple[_Definition, float] | None:
+        """`TransformerBlock` that is `Llama3TransformerBlock` now, in what its module became."""
+        assert found.symbol is not None
+        table = self.new.table(successor.new)
+        candidates = [
+            _Definition(successor.new, s.name, s)
+            for s in (table.names.values() if table is not None else ())
+            if self._same_kind(found.symbol, s) and found.name in s.name and s.name != found.name
+        ]
+        best = self._best(text, candidates, found.module)
+        return best if best is not None and best[1] >= 0.15 else None
 
     def _type_of_same_field(self, found: Found) -> Move | None:
         """For the class of a configuration section: the class that the section's field has now."""

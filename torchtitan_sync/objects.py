@@ -162,7 +162,10 @@ def fetch(git_dir: Path, specs: Iterable[str], *, negotiate: bool = True) -> str
     command += ["--no-auto-gc", "--filter=blob:none", "--stdin", "origin"]
     names = "".join(f"{spec}\n" for spec in specs)
     done = subprocess.run(command, input=names, capture_output=True, text=True, env=_ENVIRONMENT)
-    return (done.stderr.strip() or f"exit code {done.returncode}") if done.returncode else ""
+    if not done.returncode:
+        return ""
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip() and not line.startswith("warning:")]
+    return "; ".join(lines) or f"exit code {done.returncode}"
 
 
 def _line(answer: bytes) -> str:

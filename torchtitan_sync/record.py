@@ -6,15 +6,14 @@ import json
 import sys
 import textwrap
 import tomllib
-from collections import Counter
 from pathlib import Path
 
 from torchtitan_sync import policy, settings, state
-from torchtitan_sync.model import Analysis, Plugin, SyncError
+from torchtitan_sync.adapt import main_points
+from torchtitan_sync.impact import analyse
+from torchtitan_sync.model import Plugin, SyncError
 from torchtitan_sync.upstream import UpstreamRange, open_range
 
-_POINTS = 3
-"""Moves that the notes name; the report has all of them."""
 _HASH_LENGTH = 9
 
 
@@ -34,7 +33,9 @@ def run(args: argparse.Namespace) -> int:
         if upstream.old.id == upstream.new.id:
             print(f"already up to date: {upstream.old.label}")
             return 0
-        summary = record(plugin, upstream, args.notes or _analysed(upstream, plugin, args), args.target, args.compat)
+        summary = record(
+            plugin, upstream, args.notes or _points(upstream, plugin, args.cache), args.target, args.compat
+        )
     if args.json:
         text = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
         sys.stdout.write(text) if str(args.json) == "-" else args.json.write_text(text, encoding="utf-8")
@@ -79,21 +80,10 @@ def record(
     }
 
 
-def main_points(analysis: Analysis) -> str:
-    """How much of the plugin a range concerned, and the first things it uses that moved."""
-    grades = Counter(item.grade.name for item in analysis.items)
-    points = [", ".join(f"{grades[grade]} {grade}" for grade in sorted(grades)) or "nothing the plugin uses changed"]
-    moved = [f"{item.upstream_symbol} -> {item.moved_to}" for item in analysis.items if item.moved_to]
-    points += moved[:_POINTS]
-    if len(moved) > _POINTS:
-        points.append(f"{len(moved) - _POINTS} more moved")
-    return "; ".join(points)
-
-
-def _analysed(upstream: UpstreamRange, plugin: Plugin, args: argparse.Namespace) -> str:
-    from torchtitan_sync.impact import analyse  # seconds, which own notes make unnecessary
-
-    return main_points(analyse(upstream, plugin, args.cache))
+def _points(upstream: UpstreamRange, plugin: Plugin, cache: Path | None) -> str:
+    """As noted when the plugin was adapted, or as the range looks to the plugin now."""
+    noted = state.load(plugin.root, upstream.old.id, upstream.new.id).points
+    return noted or main_points(analyse(upstream, plugin, cache))
 
 
 def _branch(target: str | None, upstream: UpstreamRange) -> str:
@@ -142,3 +132,5 @@ def _print(summary: dict[str, object]) -> None:
     print("checks:" if checks else "checks: none was run; `torchtitan-sync verify` does")
     for name, result in checks.items():
         print(f"  {name}: {result}")
+    if any(", 0 failed" not in result for result in checks.values()):
+        print("not everything passed when it was last verified")

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from torchtitan_sync import impact, settings, state, upstream, witness
+from torchtitan_sync import impact, settings, state, surface, upstream, witness
 from torchtitan_sync.grades import TABLE
 from torchtitan_sync.model import Analysis, Grade, Item, Plugin, Use
 
-FILE = "torchtitan_changes.md"
+FILE = surface.REPORT
 
 MEANING = {
     Grade.P0: "raises, or silently stops working",
@@ -48,7 +48,8 @@ def run(args: argparse.Namespace) -> int:
         if changes.old.id == changes.new.id:
             print(f"already up to date: {changes.new.label}")
             return 0
-        analysis = impact.analyse(changes, plugin, args.cache)
+        say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
+        analysis = impact.analyse(changes, plugin, args.cache, say)
         if args.witness is not None:
             shown, lowered = witness.write(analysis, changes, plugin, args.witness)
             print(f"{shown} breaks shown by witnesses in {args.witness}, {lowered} lowered to P2")
@@ -200,7 +201,7 @@ def markdown(analysis: Analysis, plugin: Plugin, before: str = "") -> str:
         f"- new: {analysis.new}",
         f"- commits between: {commits}",
         f"- references to upstream: {analysis.references}",
-        f"- of these not resolved at the old commit either, so not upstream's doing: {analysis.unresolved_before}",
+        f"- further ones that did not resolve at the old commit either: {len(analysis.unresolved_before)}",
         f"- upstream names that went and are not used: {analysis.unaffected}",
         "",
         "| grade | changes | places | meaning |",

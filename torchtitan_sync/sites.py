@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 from torchtitan_sync.binding import Arguments, bind
-from torchtitan_sync.evaluate import Evaluator, Scope, function_node, parse_expression
+from torchtitan_sync.evaluate import Evaluator
+from torchtitan_sync.inference import function_node, parse_expression
 from torchtitan_sync.program import Found, Program
+from torchtitan_sync.records import Scope
 from torchtitan_sync.tables import Call, Param
 from torchtitan_sync.values import Class, Function, Instance, Value
 

@@ -18,6 +18,8 @@ class State:
     new: str
     started: str = ""
     """The plugin's commit before anything was adapted; empty in a repository without commits."""
+    points: str = ""
+    """The main points of the range, as they were before the plugin was adapted."""
     checks: dict[str, str] = field(default_factory=dict)
     """Result by name of the check."""
 

@@ -13,11 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchtitan_sync import settings
-from torchtitan_sync.evaluate import Evaluator, Hints, Place, Record, Ref
+from torchtitan_sync.evaluate import Evaluator
 from torchtitan_sync.model import Plugin, SyncError
+from torchtitan_sync.objects import git
 from torchtitan_sync.program import File, Found, Missing, Program, Result, package_files
+from torchtitan_sync.records import Hints, Place, Record, Ref
 from torchtitan_sync.values import Class, Instance, Value
 
+REPORT = "torchtitan_changes.md"
+"""What `report` writes; it quotes the plugin."""
 _IGNORED = {"__pycache__", "build", "dist", "node_modules", "site-packages"}
 _TEXT = (".toml", ".sh", ".md", ".yaml", ".yml", ".txt", ".rst")
 
@@ -85,7 +89,9 @@ def _names(data: bytes, plugin: Plugin) -> bool:
     return plugin.upstream.encode() in data or plugin.package.encode() in data or b" --" in data
 
 
-def _walk(plugin: Plugin, top: Path) -> Iterator[Path]:
+def _walk(plugin: Plugin, top: Path, own: frozenset[str] | None = None) -> Iterator[Path]:
+    """Files of the plugin's own: what git ignores, submodules, and what this tool reads and writes are not."""
+    own = _own(plugin.root) if own is None else own
     if top.is_file():
         yield top
     for path in sorted(top.iterdir()) if top.is_dir() else ():
@@ -95,9 +101,15 @@ def _walk(plugin: Plugin, top: Path) -> Iterator[Path]:
         if any(fnmatch.fnmatch(relative, pattern) for pattern in plugin.exclude):
             continue
         if path.is_dir():
-            yield from _walk(plugin, path)
-        elif path.is_file():
+            yield from _walk(plugin, path, own)
+        elif path.is_file() and relative not in (REPORT, plugin.document) and (not own or relative in own):
             yield path
+
+
+def _own(root: Path) -> frozenset[str]:
+    """Files that git has, or would take; none outside of a repository, where every file counts."""
+    names = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", check=False)
+    return frozenset(names.decode(errors="surrogateescape").split("\0")[:-1])
 
 
 def _take(sources: Sources, path: Path, ids: dict[str, str]) -> str:

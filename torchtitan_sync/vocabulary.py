@@ -6,9 +6,10 @@ A string that the plugin passes is only as good as the code that looks it up. Wh
 import ast
 from collections.abc import Iterator
 
-from torchtitan_sync.evaluate import CallRef, Place, Record, function_node, parse_expression
 from torchtitan_sync.findings import Findings
+from torchtitan_sync.inference import function_node, parse_expression
 from torchtitan_sync.program import Found, Program
+from torchtitan_sync.records import CallRef, Place, Record
 from torchtitan_sync.values import Class
 
 

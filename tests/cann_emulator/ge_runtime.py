@@ -2,14 +2,15 @@
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from ge.graph import DataType, Format, Graph, Tensor, TensorDesc
-from ge.offline_compile import build_initialize, build_model
+from ge.offline_compile import build_finalize, build_initialize, build_model, offline_compile
 
 DTYPES = {
     np.dtype(np.float32): DataType.DT_FLOAT, np.dtype(np.float16): DataType.DT_FLOAT16,
@@ -71,16 +72,24 @@ class Net:
         return self
 
 
-@cache
-def _initialized() -> None:
+@contextmanager
+def _initialized() -> Iterator[None]:
+    """Graph Engine as these tests want it; afterwards as other tests of the process had it."""
+    before = dict(offline_compile._state)
+    build_finalize()
     build_initialize({"ge.socVersion": "Ascend910B1", "ge.exec.precision_mode_v2": "origin"})
+    try:
+        yield
+    finally:
+        build_finalize()
+        offline_compile._state.update(before)
 
 
 def compiled(net: Net | Graph, **options: str) -> bytes:
     """The model of a graph."""
-    _initialized()
     graph = net.graph if isinstance(net, Net) else net
-    return build_model(graph, {name.replace("__", "."): value for name, value in options.items()})._data
+    with _initialized():
+        return build_model(graph, {name.replace("__", "."): value for name, value in options.items()})._data
 
 
 class AclError(Exception):

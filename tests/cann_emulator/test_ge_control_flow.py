@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from ge.error import GeError
+from ge.graph import DataType
 
 from tests.cann_emulator.ge_runtime import Model, Net, compiled, program, run
 
@@ -68,6 +69,25 @@ def test_rows_are_written_into_a_carried_tensor_in_place():
     assert not [op for op in loop["blocks"][1] if op["type"] == "TensorMove"]
     rows = run(net, np.int32(0), np.zeros((50, 8), np.float32), np.zeros(8, np.float32))[1]
     np.testing.assert_array_equal(rows, np.repeat(np.arange(1, 51, dtype=np.float32)[:, None], 8, 1))
+
+
+def test_random_bits_are_scattered_right_on_every_one_of_704_rounds():
+    def body(net, i, table, state):
+        state = net.op("Add", net.op("Mul", state, net.const(np.int32(1103515245))), net.const(np.int32(12345)))
+        unsigned = net.op("Bitcast", state, type=DataType.DT_UINT32)
+        slot = net.op("Bitcast", net.op("RightShift", unsigned, net.const(np.uint32(28))), type=DataType.DT_INT32)
+        index = net.op("Reshape", slot, net.const([1, 1], np.int64))
+        return [net.op("TensorScatterAdd", table, index, net.op("Reshape", i, net.const([1], np.int64))), state]
+
+    net = _counted_loop(704, [(np.int32, [16]), (np.int32, [])], body)
+    got = run(net, np.int32(0), np.zeros(16, np.int32), np.int32(42))
+    table, state = np.zeros(16, np.int32), np.uint32(42)
+    with np.errstate(over="ignore"):
+        for i in range(704):
+            state = state * np.uint32(1103515245) + np.uint32(12345)
+            table[state >> np.uint32(28)] += i
+    np.testing.assert_array_equal(got[1], table)
+    assert got[2].view(np.uint32) == state
 
 
 def test_a_loop_leaves_its_inputs_as_they_were():

@@ -4,10 +4,12 @@ import ctypes
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
-from ge.error import GeError
+from ge._compiler.compile import compile_graph
+from ge.error import GeError, GraphFault
 from ge.graph import DataType, Graph
 
 from tests.cann_emulator.ge_runtime import AclError, Model, Net, acl, check, compiled
@@ -191,3 +193,24 @@ def test_memory_from_the_caller_is_used_and_checked():
     check(acl().aclmdlLoadFromMemWithMem(*arguments, work, None, ctypes.c_size_t(0)))
     check(acl().aclmdlUnload(model_id))
     check(acl().aclrtFree(area))
+
+
+def test_ascend950_has_float8_and_its_refusals_are_documented():
+    net = Net()
+    net.output(net.op("Cast", net.data(DataType.DT_FLOAT8_E5M2, [2]), dst_type=int(DataType.DT_FLOAT)))
+    assert compile_graph(net.graph, "Ascend950PR_9599", {}, True)
+    net = Net()
+    net.output(net.op("ReduceSum", net.data(np.int16, [2]), net.const([0], np.int64)))
+    with pytest.raises(GraphFault, match=r"EZ3003.*on Ascend950PR_9599.*\(documented\)"):
+        compile_graph(net.graph, "Ascend950PR_9599", {}, True)
+
+
+def test_a_process_may_end_while_models_are_loaded():
+    code = (
+        "from tests.cann_emulator.ge_runtime import *\n"
+        "net = Net()\n"
+        "net.output(net.op('TopKV2', net.data(np.float32, [4]), net.const(np.int32(2))))\n"
+        "print(Model(compiled(net)).run(np.arange(4, dtype=np.float32))[0])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert (done.returncode, done.stdout.strip()) == (0, "[3. 2.]"), done.stderr

@@ -104,6 +104,24 @@ def test_outputs_that_are_inputs_or_constants_or_the_same():
     assert [g.tolist() for g in got] == [[1, 2], [7, 8], [2, 4], [2, 4], [2, 4]]
 
 
+def test_cheap_results_are_computed_again_rather_than_kept():
+    size = 128
+    net = Net()
+    x = net.data(np.float32, [size, size])
+    kept = []
+    for _ in range(20):
+        centred = net.op("Sub", x, net.op("ReduceMean", x, net.const([1], np.int64), keep_dims=True))
+        doubled = net.op("Add", centred, centred)
+        kept.append((centred, doubled))
+        x = net.op("MatMulV2", doubled, net.op("Tanh", centred))
+    for centred, doubled in reversed(kept):
+        x = net.op("MatMulV2", net.op("Mul", net.op("Mul", x, centred), doubled), x)
+        x = net.op("Tanh", x)
+    net.output(x)
+    # One of each pair is kept, not both, but for the last rounds, whose uses follow soon.
+    assert _work_bytes(compiled(net)) < 30 * size * size * 4
+
+
 def test_pairs_that_do_not_exist_are_refused():
     net = Net()
     net.output(net.op("Neg", net.data(np.float32, [2])))

@@ -223,3 +223,35 @@ def test_fourier_transforms_agree_with_numpy():
     np.testing.assert_allclose(
         _one("RFFT", [x.real.copy()], [np.array([8], np.int32)])[0], np.fft.rfft(x.real), rtol=1e-4, atol=1e-5
     )
+
+
+def test_constants_of_bf16_and_float64_are_taken_as_they_are():
+    from ge.graph import Tensor, TensorDesc
+
+    net = Net()
+
+    def constant(dtype: DataType, data: torch.Tensor):
+        node = net.graph._add(f"const_{dtype.name}", "Const")
+        desc = TensorDesc([1], Format.FORMAT_ND, dtype)
+        node._attrs["value"] = Tensor._from_bytes(desc, data.view(torch.uint8).numpy().tobytes())
+        return node, 0
+
+    half = net.op("Exp", constant(DataType.DT_BF16, torch.tensor([7.0]).bfloat16()))
+    wide = net.op("Cast", constant(DataType.DT_DOUBLE, torch.tensor([7.5]).double()), dst_type=int(DataType.DT_FLOAT))
+    net.output(net.op("Cast", half, dst_type=int(DataType.DT_FLOAT)), wide)
+    exponential, number = run(net)
+    assert exponential.tolist() == torch.tensor([7.0]).bfloat16().exp().float().tolist()
+    assert number.tolist() == [7.5]
+
+
+@pytest.mark.parametrize("batch", [1, 64, 128])
+def test_gradients_of_a_convolution_do_not_depend_on_the_size_of_the_batch(batch):
+    x, w = RNG.normal(size=(batch, 2, 5, 5)).astype(np.float32), RNG.normal(size=(3, 2, 3, 3)).astype(np.float32)
+    grad = np.ones((batch, 3, 3, 3), np.float32)
+    attrs = {"strides": [1, 1, 1, 1], "pads": [0, 0, 0, 0], "dilations": [1, 1, 1, 1], "data_format": "NCHW"}
+    net = Net()
+    net.output(net.op("Conv2DBackpropFilter", net.data(np.float32, x.shape), net.const(list(w.shape), np.int32),
+                      net.data(np.float32, grad.shape), **attrs))  # fmt: skip
+    tx, tw = torch.tensor(x), torch.tensor(w, requires_grad=True)
+    F.conv2d(tx, tw).sum().backward()
+    np.testing.assert_allclose(run(net, x, grad)[0], tw.grad, rtol=1e-4, atol=1e-3)

@@ -277,7 +277,10 @@ def test_what_did_not_resolve_before_is_not_upstreams_doing(tmp_path: Path) -> N
     new: Files = {"utils.py": CLIP + "\nx = 1\n"}
     analysis = analysed(tmp_path, {"utils.py": CLIP}, new, {"torchtitan_npu/use.py": code})
     assert graded(analysis, Grade.P0) == []
-    assert analysis.unresolved_before == 2
+    assert [(use.line, use.text) for use in analysis.unresolved_before] == [
+        (1, code.splitlines()[0]),
+        (2, code.splitlines()[1]),
+    ]
 
 
 def test_moved_symbols_are_in_the_table_of_moves(tmp_path: Path) -> None:

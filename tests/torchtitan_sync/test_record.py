@@ -88,6 +88,7 @@ def test_summary_names_range_files_and_checks_of_the_whole_sync(
     assert "  import: 6 passed, 0 failed\n" in printed
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["old"], summary["new"]) == (old, new)
+    assert "torchtitan.components.tools -> torchtitan.tools.timing" in summary["notes"], "as it was before adapting"
     assert summary["checks"]["import"] == "6 passed, 0 failed"
 
 

@@ -29,3 +29,15 @@ def client(plugin: Plugin) -> Iterator[Client]:
         os.environ["XLA_NPU_PYTHON"] = previous
     yield made
     made.close()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_graph_engine() -> Iterator[None]:
+    """GE can be set up once in a process: what an earlier module set up ends, and so does this module's."""
+    from ge.offline_compile import build_finalize
+
+    from xla_npu.compiler.backend import release
+
+    build_finalize()
+    yield
+    release()

@@ -37,7 +37,7 @@ def entries(folder: Path) -> list[Path]:
 
 
 def test_a_program_is_compiled_once(folder, monkeypatch):
-    code = serialize(lambda x: x * 3 + 1, jnp.ones(4))
+    code = serialize(lambda x: x * 3 + 1, np.ones(4, np.float32))
     first = compile_program(code, b"", settings())
     assert len(entries(folder)) == 1
     monkeypatch.setattr(type(settings().graph_engine()), "compile", None)  # a second compilation would fail
@@ -46,7 +46,7 @@ def test_a_program_is_compiled_once(folder, monkeypatch):
 
 
 def test_a_damaged_entry_is_compiled_again(folder, caplog):
-    code = serialize(lambda x: x * 3 + 2, jnp.ones(4))
+    code = serialize(lambda x: x * 3 + 2, np.ones(4, np.float32))
     first = compile_program(code, b"", settings())
     (path,) = entries(folder)
     damaged = bytearray(path.read_bytes())
@@ -69,7 +69,7 @@ def test_a_cache_that_cannot_be_written_is_said_once_and_harms_nothing(tmp_path,
 
 
 def test_two_processes_share_a_cache(folder):
-    code = serialize(lambda x: jnp.tanh(x) * 7, jnp.ones(4))
+    code = serialize(lambda x: jnp.tanh(x) * 7, np.ones(4, np.float32))
     program = folder.parent / "program.bin"
     program.write_bytes(code)
     script = (
@@ -86,7 +86,7 @@ def test_two_processes_share_a_cache(folder):
 def test_a_dump_holds_program_graph_picture_and_times(tmp_path, monkeypatch):
     monkeypatch.setenv("XLA_NPU_CACHE", "0")
     monkeypatch.setenv("XLA_NPU_DUMP", str(tmp_path))
-    compile_function(lambda x: lax.fori_loop(0, 3, lambda i, c: c * 2, x), jnp.ones(3))
+    compile_function(lambda x: lax.fori_loop(0, 3, lambda i, c: c * 2, x), np.ones(3, np.float32))
     (folder,) = tmp_path.iterdir()
     assert "stablehlo.while" in (folder / "stablehlo.mlir").read_text()
     assert "While(" in (folder / "graph0.txt").read_text()
@@ -136,7 +136,7 @@ def test_the_worker_answers_programs_and_errors_and_goes_on(tmp_path):
             pass_fds=[theirs.fileno()],
             env=environment,
         )
-    good = serialize(lambda x: x + 1, jnp.ones(3))
+    good = serialize(lambda x: x + 1, np.ones(3, np.float32))
     with ours, ours.makefile("rwb") as stream:
         for code, ok in ((good, True), (b"nonsense", False), (good, True)):
             header = {"op": "compile", "code_size": len(code), "options_size": 0, "soc": settings().soc}

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from pypjrt._abi import pjrt_0_114 as abi
 
+from xla_npu.library import find_library
+
 NATIVE = Path(__file__).parents[2] / "xla_npu" / "native"
 HEADER = (NATIVE / "pjrt.h").read_text()
 
@@ -90,3 +92,12 @@ def test_enumerations_agree():
 def test_the_table_is_in_order():
     table = re.search(r"#define PJRT_SLOTS\(X\)(.*?)\n\n", HEADER, re.S)[1]
     assert [f"PJRT_{name}" for name in re.findall(r"X\((\w+)\)", table)] == list(abi.SLOT)
+
+
+def test_every_slot_answers_and_the_version_is_the_tested_one():
+    library = ctypes.CDLL(str(find_library()))
+    library.GetPjrtApi.restype = ctypes.POINTER(abi.PJRT_Api)
+    table = library.GetPjrtApi().contents
+    assert table.struct_size == abi.PJRT_Api_STRUCT_SIZE
+    assert (table.pjrt_api_version.major_version, table.pjrt_api_version.minor_version) == (0, 112)
+    assert [slot for slot in abi.SLOT if not getattr(table, slot)] == []

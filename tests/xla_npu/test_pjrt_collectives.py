@@ -60,7 +60,8 @@ def test_all_reduce(client, dtype, reduction, groups):
     reduce = {"sum": np.sum, "max": np.max, "min": np.min}[reduction]
     for group in groups:
         for device in group:
-            np.testing.assert_array_equal(results[device], reduce(data[group].astype(np.float64), 0).astype(NUMPY[dtype]))
+            expected = reduce(data[group].astype(np.float64), 0).astype(NUMPY[dtype])
+            np.testing.assert_array_equal(results[device], expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

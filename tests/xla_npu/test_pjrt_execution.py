@@ -66,6 +66,15 @@ def test_a_donated_argument_is_the_output(client):
     assert bytes(result.to_host()) == b"abc"
 
 
+def test_a_consumed_argument_is_freed(client):
+    executable = client.compile(program([3], [output(0, 3)], [3], consumed=[0]))
+    with client.devices() as devices:
+        before = devices[0].memory_stats()["bytes_in_use"]
+        (result,) = executable(put(client, b"abc"))
+        assert devices[0].memory_stats()["bytes_in_use"] - before == 512  # the result's, in whole pieces
+    assert bytes(result.to_host()) == b"abc"
+
+
 def test_an_argument_that_may_not_be_donated_stays(client):
     executable = client.compile(program([3], [output(1, 3)], [3, 3], donation=[[0, 0]]))
     argument = put(client, b"abc")
@@ -109,6 +118,13 @@ def test_a_loop_carries_values_until_its_condition_ends_it(client):
     for condition, result in [(b"\1", b"new"), (b"\0", b"old")]:
         arguments = [put(client, data) for data in (condition, b"\0", b"new", b"old")]
         assert run(executable, *arguments) == [b"\0", result]
+
+
+def test_a_loop_moves_what_it_carries_at_once(client):
+    steps = [{"kind": "while", "condition": [], "predicate": 0, "body": [], "carried": [[1, 0], [3, 2], [2, 3]]}]
+    executable = client.compile(program([1, 1, 3, 3], [output(2, 3), output(3, 3)], [1, 1, 3, 3], steps=steps))
+    arguments = [put(client, data) for data in (b"\1", b"\0", b"one", b"two")]
+    assert run(executable, *arguments) == [b"two", b"one"]
 
 
 @pytest.mark.parametrize(("index", "chosen"), [(0, b"a"), (1, b"b"), (2, b"c"), (7, b"c"), (-1, b"c")])

@@ -107,6 +107,37 @@ def test_callbacks_run_in_order_and_their_errors_reach_the_program():
     assert lines == ["sum 6.0", "[2. 4. 6.]", "[3, 4, 5]", "True", "[2. 2.]"]
 
 
+def test_threads_use_devices_at_once_and_leave_nothing_behind():
+    lines = succeed(
+        """
+        import threading
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec
+        devices = jax.devices()
+        double = jax.jit(lambda x: x * 2)
+        add = jax.jit(lambda x: x + 1, donate_argnums=0)
+        spread = NamedSharding(Mesh(np.array(devices[:4]), "x"), PartitionSpec("x"))
+        total = jax.jit(lambda x: x.sum(), in_shardings=spread)
+        print(int(total(np.arange(8.0, dtype=np.float32))))
+        wrong = []
+
+        def work(seed):
+            random = np.random.default_rng(seed)
+            for i in range(20):
+                x = np.full(random.choice([1, 4096, 100000]), i, np.float32)
+                y = add(double(jax.device_put(x, random.choice(devices))))
+                y = jax.device_put(y, random.choice(devices))
+                if not (np.asarray(y) == 2 * i + 1).all() or int(total(np.full(8, i, np.float32))) != 8 * i:
+                    wrong.append((seed, i))
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        print(wrong)
+        """
+    )
+    assert lines == ["28", "[]"]
+
+
 def test_linear_algebra_on_the_host_is_the_cpu_s_and_differentiable():
     lines = succeed(
         """

@@ -9,7 +9,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from xla_npu.compiler import cache, dump, rules
-from xla_npu.compiler.backend import GraphEngine
+from xla_npu.compiler.backend import GraphEngine, graph_engine
 from xla_npu.compiler.cost import cost
 from xla_npu.compiler.errors import NeedsExpansion, OtherPrecision
 from xla_npu.compiler.executable import Executable
@@ -34,13 +34,10 @@ class Settings:
     soc: str = "Ascend910_9391"
     allow_hf32: bool = False
     parser: Parser = field(default_factory=Parser, repr=False)
-    engine: GraphEngine | None = field(default=None, repr=False)
 
     def graph_engine(self) -> GraphEngine:
         """GE, started at the first program that is not in the cache."""
-        if self.engine is None:
-            self.engine = GraphEngine(self.soc, self.allow_hf32)
-        return self.engine
+        return graph_engine(self.soc, self.allow_hf32)
 
 
 def compile_program(code: bytes, options_bytes: bytes, settings: Settings) -> Executable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class GraphEngine:
             "ge.exec.allow_hf32": "11" if allow_hf32 else "00",
         }
         self._call(ge.offline_compile.build_initialize, options)
+        _running.append(self)
 
     def _call(self, function: Any, *arguments: Any) -> Any:
         try:
@@ -66,8 +68,25 @@ class GraphEngine:
 
     def close(self) -> None:
         """Ends GE."""
+        _running.remove(self)
         self._ge.offline_compile.build_finalize()
         self._folder.cleanup()
+
+
+@cache
+def graph_engine(soc: str, allow_hf32: bool) -> GraphEngine:
+    """The process's Graph Engine, which can be set up once: a second one of other settings is refused by GE."""
+    return GraphEngine(soc, allow_hf32)
+
+
+def release() -> None:
+    """Ends the process's Graph Engine, if there is one."""
+    for engine in _running[:]:
+        engine.close()
+    graph_engine.cache_clear()
+
+
+_running: list[GraphEngine] = []
 
 
 def _scratch() -> str | None:

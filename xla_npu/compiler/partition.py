@@ -7,14 +7,17 @@ import logging
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
 
 from xla_npu.compiler.attributes import constant_array, ints, parse_type
 from xla_npu.compiler.errors import CompileError, Unsupported
 from xla_npu.compiler.options import Options
 from xla_npu.compiler.program import inline_calls, run_passes
+from xla_npu.compiler.refine import refine
 from xla_npu.compiler.rules.control import captured
 from xla_npu.compiler.rules.reduce import BOOLEAN, KINDS, identity, single_operation
 from xla_npu.compiler.sharding import Mesh, Sharding, meshes, parse_sharding, parse_shardings
@@ -23,10 +26,8 @@ logger = logging.getLogger(__name__)
 
 PROPAGATE = "symbol-dce,sdy-propagation-pipeline,sdy-close-shardings"
 # Without full-version a reduction over a sharded dimension would lose its all-reduce.
-LOCALIZE = (
-    "func.func(sdy-insert-explicit-reshards{enable-full-version=true},sdy-reshard-to-collectives),"
-    "sdy-convert-global-to-local"
-)
+EXCHANGE = "func.func(sdy-insert-explicit-reshards{enable-full-version=true},sdy-reshard-to-collectives)"
+LOCALIZE = "sdy-convert-global-to-local"
 
 
 def partition(module: ir.Module, options: Options) -> tuple[ir.Module, list[Sharding | None], list[Sharding | None]]:
@@ -37,9 +38,10 @@ def partition(module: ir.Module, options: Options) -> tuple[ir.Module, list[Shar
     Raises:
         Unsupported: the program cannot be partitioned at all.
     """
-    known = meshes(module)
     inline_calls(module)
-    _mark_single(module, known)
+    _mark_single(module, meshes(module))
+    refine(module)
+    known = meshes(module)
     if not known:
         return module, *_spread(module, known)
     _settle(module, options)
@@ -47,6 +49,7 @@ def partition(module: ir.Module, options: Options) -> tuple[ir.Module, list[Shar
     _divide_evenly(module, known)
     spread = _spread(module, known)
     _gather_where_needed(module, known)
+    _make_sums(module, known)
     text = _bytecode(module)
     result = _try(text)
     failed: set[str] = set()
@@ -157,6 +160,11 @@ def _divide_evenly(module: ir.Module, known: dict[str, Mesh]) -> None:
                 evened = [even(s, shape) for s, shape in zip(found, shapes, strict=True)]
                 if evened != found:
                     _set_result_shardings(op, evened, known)
+        if op.name == "sdy.reshard":
+            wanted = parse_sharding(str(op.attributes["sharding"]), known)
+            evened_one = even(wanted, parse_type(str(op.results[0].type))[1])
+            if evened_one is not None and evened_one != wanted:
+                op.attributes["sharding"] = ir.Attribute.parse(evened_one.attribute())
         return ir.WalkResult.ADVANCE
 
     main.walk(visit)
@@ -351,6 +359,8 @@ def _sharding_of(value: ir.Value, known: dict[str, Mesh], main: Any) -> Sharding
             return None
         values = _entries(ir.ArrayAttr(main.attributes["arg_attrs"])[ir.BlockArgument(value).arg_number])
         return parse_sharding(str(values["sdy.sharding"]), known) if "sdy.sharding" in values else None
+    if "out_sharding" in owner.attributes:  # Shardy's collectives
+        return parse_sharding(str(owner.attributes["out_sharding"]), known)
     if owner.name == "sdy.reshard":
         return parse_sharding(str(owner.attributes["sharding"]), known)
     if "sdy.sharding" not in owner.attributes:
@@ -358,6 +368,28 @@ def _sharding_of(value: ir.Value, known: dict[str, Mesh], main: Any) -> Sharding
     found = parse_shardings(str(owner.attributes["sdy.sharding"]), known)
     index = ir.OpResult(value).result_number
     return found[index] if index < len(found) else None
+
+
+def _make_sums(module: ir.Module, known: dict[str, Mesh]) -> None:
+    """Sums that the program wants left unmade are made, and held by one device each (see `_hold_once`).
+
+    The passes would gather a product's operands, and cannot turn shards into terms.
+    """
+    main = _main(module)
+    for op in [*_find(module, "stablehlo.dot_general"), *_find(module, "stablehlo.reduce")]:
+        sharding = _sharding_of(op.results[0], known, main)
+        if sharding is not None and sharding.unreduced and len(op.results) == 1:
+            with ir.InsertionPoint.after(op), op.location:
+                back = _reshard(op.results[0], sharding)
+            op.results[0].replace_all_uses_except(back, back.owner.operation)
+            _set_result_shardings(op, [replace(sharding, unreduced=())], known)
+    for op in _find(module, "sdy.reshard"):
+        sharding = parse_sharding(str(op.attributes["sharding"]), known)
+        before = _sharding_of(op.operands[0], known, main)
+        if sharding is None or not sharding.unreduced or (before is not None and before.unreduced):
+            continue
+        with ir.InsertionPoint(op), op.location:
+            op.operands[0] = _reshard(op.operands[0], replace(sharding, unreduced=()))
 
 
 def _blamed(module: ir.Module, message: str, failed: set[str]) -> Any:
@@ -439,5 +471,60 @@ def _try(code: bytes) -> bytes | str:
 
 def _localize(code: bytes) -> bytes:
     module = ir.Module.parse(code)
+    run_passes(module, EXCHANGE)
+    _reduce_once(module)
+    _hold_once(module, meshes(module))
     run_passes(module, LOCALIZE)
     return _bytecode(module)
+
+
+def _find(module: ir.Module, name: str) -> list[Any]:
+    found: list[Any] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        if op.name == name:
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def _reduce_once(module: ir.Module) -> None:
+    """Two of the passes add a reduction where a sum not made yet is resharded: the second one has nothing to add."""
+    for op in _find(module, "sdy.all_reduce"):
+        first = op.operands[0].owner
+        if isinstance(first, ir.Block) or first.name != op.name:
+            continue
+        if str(first.attributes["reduction_axes"]) == str(op.attributes["reduction_axes"]):
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.erase()
+
+
+def _hold_once(module: ir.Module, known: dict[str, Mesh]) -> None:
+    """A value that all devices have, as terms of a sum: the first along these axes holds it, the others hold zero."""
+    for op in _find(module, "sdy.replicated_to_unreduced"):
+        sharding = parse_sharding(str(op.attributes["out_sharding"]), known)
+        if sharding is None:
+            continue
+        first = sharding.mesh.first_along(re.findall(r'"([^"]+)"', str(op.attributes["axes"])))
+        value = op.operands[0]
+        element = ir.RankedTensorType(value.type).element_type
+        with ir.InsertionPoint(op), op.location:
+            flags = ", ".join("true" if flag else "false" for flag in first)
+            table = stablehlo.constant(ir.Attribute.parse(f"dense<[{flags}]> : tensor<{len(first)}xi1>"))
+            number = stablehlo.convert(
+                ir.RankedTensorType.get([], ir.IntegerType.get_signless(64)), stablehlo.partition_id()
+            )
+            one = stablehlo.dynamic_slice(table, [number], [1])
+            mine = stablehlo.reshape(ir.RankedTensorType.get([], ir.IntegerType.get_signless(1)), one)
+            zero = stablehlo.convert(
+                ir.RankedTensorType.get([], element), stablehlo.constant(ir.Attribute.parse("dense<0.0> : tensor<f32>"))
+            )
+            zeros = stablehlo.broadcast_in_dim(value.type, zero, [])
+            kept = stablehlo.select(mine, value, zeros)
+        place = replace(sharding, unreduced=())
+        for result in (zeros, kept):
+            result.owner.attributes["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding_per_value<[{place.body()}]>")
+        op.results[0].replace_all_uses_with(kept)
+        op.erase()

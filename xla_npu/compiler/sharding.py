@@ -25,6 +25,13 @@ class Mesh:
     devices: tuple[int, ...]
     maximal: bool = False
 
+    def first_along(self, axes: list[str]) -> list[bool]:
+        """For each device, whether it is the first along all of these axes."""
+        flags = [False] * len(self.devices)
+        for place, device in zip(np.ndindex(*(size for _, size in self.axes)), self.devices, strict=True):
+            flags[device] = all(i == 0 for (name, _), i in zip(self.axes, place, strict=True) if name in axes)
+        return flags
+
 
 def meshes(module: ir.Module) -> dict[str, Mesh]:
     """The meshes of a module, by name."""

@@ -8,8 +8,8 @@
 
 namespace npu {
 namespace {
-constexpr size_t granule = 512;         // what GE's kernels want blocks aligned to
-constexpr size_t huge_page = 2 << 20;   // segments are whole pages
+constexpr size_t granule = 512;        // what GE's kernels want blocks aligned to
+constexpr size_t huge_page = 2 << 20;  // segments are whole pages
 
 size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
@@ -186,10 +186,11 @@ void Allocator::refuse(size_t bytes) {
     const int64_t largest = free_.empty() ? 0 : static_cast<int64_t>(free_.rbegin()->first);
     fail(PJRT_RESOURCE_EXHAUSTED,
          "Out of memory on %s: %zu bytes (%.3f GiB) are wanted; %.3f GiB of the limit of %.3f GiB are in use, %.3f GiB "
-         "are kept for reuse, the largest free piece has %.3f GiB. Use smaller batches or shards, donate buffers, delete "
+         "are kept for reuse, the largest free piece has %.3f GiB. Use smaller batches or shards, donate buffers, "
+         "delete "
          "arrays that are not needed, or raise XLA_NPU_MEMORY_FRACTION",
-         device_.name.c_str(), bytes, gib(static_cast<int64_t>(bytes)), gib(stats_.in_use), gib(static_cast<int64_t>(limit_)),
-         gib(stats_.reserved - stats_.in_use), gib(largest));
+         device_.name.c_str(), bytes, gib(static_cast<int64_t>(bytes)), gib(stats_.in_use),
+         gib(static_cast<int64_t>(limit_)), gib(stats_.reserved - stats_.in_use), gib(largest));
 }
 
 MemoryStats Allocator::stats() {

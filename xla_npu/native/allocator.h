@@ -35,7 +35,7 @@ struct Block {
     void make_wait(Stream& stream);
 
     void* const data;
-    const size_t size;  // bytes asked for
+    const size_t size;              // bytes asked for
     std::function<void()> release;  // of memory that is not the allocator's
 
 private:

@@ -27,18 +27,17 @@ PJRT_Error* guarded(Args* args) noexcept {
 
 #define NPU_ENTRY(name) guarded<api::name, PJRT_##name##_Args>,
 
-PJRT_Stream_Extension streams = {
-    {sizeof(PJRT_Stream_Extension), PJRT_EXTENSION_STREAM, &profiler_extension.base}, PJRT_STREAM_SLOTS(NPU_ENTRY)};
-PJRT_Layouts_Extension layouts = {
-    {sizeof(PJRT_Layouts_Extension), PJRT_EXTENSION_LAYOUTS, &streams.base}, PJRT_LAYOUTS_SLOTS(NPU_ENTRY)};
-PJRT_Shardings_Extension shardings = {
-    {sizeof(PJRT_Shardings_Extension), PJRT_EXTENSION_SHARDINGS, &layouts.base}, PJRT_SHARDINGS_SLOTS(NPU_ENTRY)};
+PJRT_Stream_Extension streams = {{sizeof(PJRT_Stream_Extension), PJRT_EXTENSION_STREAM, &profiler_extension.base},
+                                 PJRT_STREAM_SLOTS(NPU_ENTRY)};
+PJRT_Layouts_Extension layouts = {{sizeof(PJRT_Layouts_Extension), PJRT_EXTENSION_LAYOUTS, &streams.base},
+                                  PJRT_LAYOUTS_SLOTS(NPU_ENTRY)};
+PJRT_Shardings_Extension shardings = {{sizeof(PJRT_Shardings_Extension), PJRT_EXTENSION_SHARDINGS, &layouts.base},
+                                      PJRT_SHARDINGS_SLOTS(NPU_ENTRY)};
 
-const PJRT_Api table = {
-    sizeof(PJRT_Api),
-    &shardings.base,
-    {sizeof(PJRT_Api_Version), nullptr, PJRT_API_MAJOR, PJRT_API_MINOR},
-    PJRT_SLOTS(NPU_ENTRY)};
+const PJRT_Api table = {sizeof(PJRT_Api),
+                        &shardings.base,
+                        {sizeof(PJRT_Api_Version), nullptr, PJRT_API_MAJOR, PJRT_API_MINOR},
+                        PJRT_SLOTS(NPU_ENTRY)};
 #undef NPU_ENTRY
 }  // namespace
 }  // namespace npu

@@ -63,7 +63,8 @@ struct PJRT_AsyncHostToDeviceTransferManager {
 namespace npu::api {
 
 void Client_CreateBuffersForAsyncHostToDevice(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args& args) {
-    auto& memory = args.memory ? *static_cast<Memory*>(args.memory) : args.client->devices.front()->memory(MemoryKind::device);
+    auto& memory =
+        args.memory ? *static_cast<Memory*>(args.memory) : args.client->devices.front()->memory(MemoryKind::device);
     std::unique_ptr<PJRT_AsyncHostToDeviceTransferManager> made(new PJRT_AsyncHostToDeviceTransferManager{memory, {}});
     for (size_t i = 0; i < args.num_shape_specs; ++i) {
         const PJRT_ShapeSpec& spec = args.shape_specs[i];
@@ -90,10 +91,12 @@ void AsyncHostToDeviceTransferManager_TransferData(PJRT_AsyncHostToDeviceTransfe
         fail(PJRT_INVALID_ARGUMENT, "%ld bytes at byte %ld do not fit into a buffer of %ld bytes",
              static_cast<long>(args.transfer_size), static_cast<long>(args.offset), static_cast<long>(bytes));
     }
-    args.done_with_h2d_transfer = args.transfer_manager->copy(item, static_cast<size_t>(args.offset), args.data,
-                                                              static_cast<size_t>(args.transfer_size), args.is_last_transfer, nullptr);
+    args.done_with_h2d_transfer =
+        args.transfer_manager->copy(item, static_cast<size_t>(args.offset), args.data,
+                                    static_cast<size_t>(args.transfer_size), args.is_last_transfer, nullptr);
 }
-void AsyncHostToDeviceTransferManager_TransferLiteral(PJRT_AsyncHostToDeviceTransferManager_TransferLiteral_Args& args) {
+void AsyncHostToDeviceTransferManager_TransferLiteral(
+    PJRT_AsyncHostToDeviceTransferManager_TransferLiteral_Args& args) {
     auto& item = args.transfer_manager->item(args.buffer_index);
     const Dims dims(args.shape_dims, args.shape_dims + args.shape_num_dims);
     const size_t element = size_of(args.shape_element_type), bytes = count_of(dims) * element;
@@ -148,7 +151,8 @@ void Buffer_CopyRawToHostFuture(PJRT_Buffer_CopyRawToHostFuture_Args& args) {
     args.future_ready_callback = [](PJRT_Buffer_CopyRawToHostFuture_Callback_Args* given) {
         std::unique_ptr<LaterRead> read(static_cast<LaterRead*>(given->callback_data));
         if (given->error_code != PJRT_OK) {
-            read->done->finish(Failure(given->error_code, std::string(given->error_message, given->error_message_size)));
+            read->done->finish(
+                Failure(given->error_code, std::string(given->error_message, given->error_message_size)));
             return;
         }
         try {
@@ -194,6 +198,8 @@ void Client_DmaUnmap(PJRT_Client_DmaUnmap_Args& args) { NPU_CALL(aclrtHostUnregi
 struct PJRT_AsyncTrackingEvent {};
 
 namespace npu::api {
-void Device_CreateAsyncTrackingEvent(PJRT_Device_CreateAsyncTrackingEvent_Args& args) { args.event = new PJRT_AsyncTrackingEvent; }
+void Device_CreateAsyncTrackingEvent(PJRT_Device_CreateAsyncTrackingEvent_Args& args) {
+    args.event = new PJRT_AsyncTrackingEvent;
+}
 void AsyncTrackingEvent_Destroy(PJRT_AsyncTrackingEvent_Destroy_Args& args) { delete args.event; }
 }  // namespace npu::api

@@ -71,8 +71,9 @@ void Buffer_UnsafePointer(PJRT_Buffer_UnsafePointer_Args& args) {
 }
 void Buffer_OpaqueDeviceMemoryDataPointer(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args& args) {
     std::lock_guard<std::mutex> lock(args.buffer->mutex);
-    const auto& block = args.buffer->block ? args.buffer->block
-                        : args.buffer->external.empty() ? args.buffer->block : args.buffer->external.back();
+    const auto& block = args.buffer->block              ? args.buffer->block
+                        : args.buffer->external.empty() ? args.buffer->block
+                                                        : args.buffer->external.back();
     if (!block) fail(PJRT_INVALID_ARGUMENT, "Buffer has been deleted or donated.");
     args.device_memory_ptr = block->data;
 }
@@ -105,7 +106,8 @@ void Client_CreateViewOfDeviceBuffer(PJRT_Client_CreateViewOfDeviceBuffer_Args& 
     }
     auto& memory = args.memory ? *static_cast<Memory*>(args.memory) : args.device->memory(MemoryKind::device);
     auto block = std::make_shared<Block>(nullptr, args.device_buffer_ptr, shape.bytes());
-    block->release = [callback = args.on_delete_callback, data = args.device_buffer_ptr, user_arg = args.on_delete_callback_arg] {
+    block->release = [callback = args.on_delete_callback, data = args.device_buffer_ptr,
+                      user_arg = args.on_delete_callback_arg] {
         if (callback) callback(data, user_arg);
     };
     // The contents are there when the caller's stream has done what is on it now.
@@ -127,8 +129,9 @@ void Client_CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args& args) {
     Shape shape{args.shape_element_type, Dims(args.shape_dims, args.shape_dims + args.shape_num_dims)};
     auto& memory = *static_cast<Memory*>(args.memory);
     auto block = memory.device.allocate(memory.kind, 0);
-    args.buffer = new PJRT_Buffer(memory, std::move(shape), std::move(block),
-                                  Completion::failed({args.error_code, std::string(args.error_message, args.error_message_size)}));
+    args.buffer = new PJRT_Buffer(
+        memory, std::move(shape), std::move(block),
+        Completion::failed({args.error_code, std::string(args.error_message, args.error_message_size)}));
 }
 
 }  // namespace npu::api

@@ -14,7 +14,8 @@ Meeting::Results compute(const Step& step, const Loaded& loaded, const std::vect
                          const std::vector<Model::Span>& outputs) {
     Handler* function = handler.load();
     if (!function) {
-        fail(PJRT_FAILED_PRECONDITION, "The program calls back into Python, but xla_npu.initialize() has not run in this process");
+        fail(PJRT_FAILED_PRECONDITION,
+             "The program calls back into Python, but xla_npu.initialize() has not run in this process");
     }
     NPU_CALL(aclrtSynchronizeStream, loaded.device->compute->handle);
     Meeting::Results operands, results;
@@ -57,8 +58,8 @@ void Meeting::abandon(const Failure& failure) {
     changed_.notify_all();
 }
 
-void run_callback(const Step& step, const Loaded& loaded, Meeting& meeting, size_t turn, const std::vector<Model::Span>& inputs,
-                  const std::vector<Model::Span>& outputs) {
+void run_callback(const Step& step, const Loaded& loaded, Meeting& meeting, size_t turn,
+                  const std::vector<Model::Span>& inputs, const std::vector<Model::Span>& outputs) {
     Meeting::Results own;
     const Meeting::Results* results = &own;
     if (step.once && loaded.logical_id != 0) {

@@ -27,7 +27,7 @@ private:
 };
 
 // Runs the step's function with what the device has computed so far; waits for both.
-void run_callback(const Step& step, const Loaded& loaded, Meeting& meeting, size_t turn, const std::vector<Model::Span>& inputs,
-                  const std::vector<Model::Span>& outputs);
+void run_callback(const Step& step, const Loaded& loaded, Meeting& meeting, size_t turn,
+                  const std::vector<Model::Span>& inputs, const std::vector<Model::Span>& outputs);
 
 }  // namespace npu

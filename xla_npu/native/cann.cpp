@@ -32,15 +32,16 @@ void* open_library(const char* name) {
 void load() {
     void* library = open_library("libascendcl.so");
     std::string missing;
-#define NPU_RESOLVE(result, name, arguments)                                                                           \
-    functions.name = reinterpret_cast<result(*) arguments>(dlsym(library, #name));                                     \
+#define NPU_RESOLVE(result, name, arguments)                                       \
+    functions.name = reinterpret_cast<result(*) arguments>(dlsym(library, #name)); \
     if (!functions.name) missing += std::string(missing.empty() ? "" : ", ") + #name;
     NPU_RUNTIME_FUNCTIONS(NPU_RESOLVE)
     NPU_MODEL_FUNCTIONS(NPU_RESOLVE)
 #undef NPU_RESOLVE
     if (!missing.empty()) {
         fail(PJRT_FAILED_PRECONDITION,
-             "CANN's libascendcl.so is too old for this plugin, it has no %s: install CANN 8.2 or newer", missing.c_str());
+             "CANN's libascendcl.so is too old for this plugin, it has no %s: install CANN 8.2 or newer",
+             missing.c_str());
     }
     constexpr int already_initialised = 100002;  // another framework in this process was first
     const int code = functions.aclInit(nullptr);
@@ -49,12 +50,22 @@ void load() {
 
 PJRT_Error_Code category(int code) {
     switch (code) {
-        case 207001:                                                    // device memory
-        case 207000: case 207002: case 207003: return PJRT_RESOURCE_EXHAUSTED;  // memory, streams, events
-        case 107002: return PJRT_FAILED_PRECONDITION;                   // no context
-        case 207006: case 200000: return PJRT_UNIMPLEMENTED;            // feature not supported
-        case 507010: case 507899: case 507901: return PJRT_UNAVAILABLE; // the device does not answer
-        default: return code >= 100000 && code < 108000 ? PJRT_INVALID_ARGUMENT : PJRT_INTERNAL;
+        case 207001:  // device memory
+        case 207000:
+        case 207002:
+        case 207003:
+            return PJRT_RESOURCE_EXHAUSTED;  // memory, streams, events
+        case 107002:
+            return PJRT_FAILED_PRECONDITION;  // no context
+        case 207006:
+        case 200000:
+            return PJRT_UNIMPLEMENTED;  // feature not supported
+        case 507010:
+        case 507899:
+        case 507901:
+            return PJRT_UNAVAILABLE;  // the device does not answer
+        default:
+            return code >= 100000 && code < 108000 ? PJRT_INVALID_ARGUMENT : PJRT_INTERNAL;
     }
 }
 }  // namespace
@@ -76,8 +87,6 @@ void check(int code, const char* call) {
          message ? message : "");
 }
 
-void* find_symbol(const char* library, const char* name) {
-    return dlsym(open_library(library), name);
-}
+void* find_symbol(const char* library, const char* name) { return dlsym(open_library(library), name); }
 
 }  // namespace npu

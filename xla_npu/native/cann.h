@@ -7,46 +7,46 @@
 namespace npu {
 
 // Opaque to the plugin, as in CANN: streams, events, models' descriptions, datasets and data buffers are pointers.
-#define NPU_RUNTIME_FUNCTIONS(X)                                                                                       \
-    X(int, aclInit, (const char* config))                                                                              \
-    X(const char*, aclGetRecentErrMsg, ())                                                                             \
-    X(const char*, aclrtGetSocName, ())                                                                                \
-    X(int, aclrtGetDeviceCount, (uint32_t * count))                                                                    \
-    X(int, aclrtSetDevice, (int32_t device))                                                                           \
-    X(int, aclrtCreateStream, (void** stream))                                                                         \
-    X(int, aclrtDestroyStream, (void* stream))                                                                         \
-    X(int, aclrtSynchronizeStream, (void* stream))                                                                     \
-    X(int, aclrtStreamWaitEvent, (void* stream, void* event))                                                          \
-    X(int, aclrtCreateEventExWithFlag, (void** event, uint32_t flag))                                                  \
-    X(int, aclrtDestroyEvent, (void* event))                                                                           \
-    X(int, aclrtRecordEvent, (void* event, void* stream))                                                              \
-    X(int, aclrtQueryEventStatus, (void* event, int* status))                                                          \
-    X(int, aclrtSynchronizeEvent, (void* event))                                                                       \
-    X(int, aclrtLaunchHostFunc, (void* stream, void (*function)(void*), void* argument))                               \
-    X(int, aclrtMalloc, (void** pointer, size_t size, int policy))                                                     \
-    X(int, aclrtFree, (void* pointer))                                                                                 \
-    X(int, aclrtMallocHost, (void** pointer, size_t size))                                                             \
-    X(int, aclrtFreeHost, (void* pointer))                                                                             \
-    X(int, aclrtHostRegister, (void* pointer, uint64_t size, int type, void** device_pointer))                         \
-    X(int, aclrtHostUnregister, (void* pointer))                                                                       \
-    X(int, aclrtGetMemInfo, (int kind, size_t* free, size_t* total))                                                   \
-    X(int, aclrtMemcpy, (void* to, size_t capacity, const void* from, size_t size, int kind))                          \
-    X(int, aclrtMemcpyAsync, (void* to, size_t capacity, const void* from, size_t size, int kind, void* stream))       \
-    X(int, aclrtMemsetAsync, (void* to, size_t capacity, int32_t value, size_t size, void* stream))                    \
-    X(int, aclrtDeviceCanAccessPeer, (int32_t * can, int32_t device, int32_t peer))                                    \
+#define NPU_RUNTIME_FUNCTIONS(X)                                                                                 \
+    X(int, aclInit, (const char* config))                                                                        \
+    X(const char*, aclGetRecentErrMsg, ())                                                                       \
+    X(const char*, aclrtGetSocName, ())                                                                          \
+    X(int, aclrtGetDeviceCount, (uint32_t* count))                                                               \
+    X(int, aclrtSetDevice, (int32_t device))                                                                     \
+    X(int, aclrtCreateStream, (void** stream))                                                                   \
+    X(int, aclrtDestroyStream, (void* stream))                                                                   \
+    X(int, aclrtSynchronizeStream, (void* stream))                                                               \
+    X(int, aclrtStreamWaitEvent, (void* stream, void* event))                                                    \
+    X(int, aclrtCreateEventExWithFlag, (void** event, uint32_t flag))                                            \
+    X(int, aclrtDestroyEvent, (void* event))                                                                     \
+    X(int, aclrtRecordEvent, (void* event, void* stream))                                                        \
+    X(int, aclrtQueryEventStatus, (void* event, int* status))                                                    \
+    X(int, aclrtSynchronizeEvent, (void* event))                                                                 \
+    X(int, aclrtMalloc, (void** pointer, size_t size, int policy))                                               \
+    X(int, aclrtFree, (void* pointer))                                                                           \
+    X(int, aclrtMallocHost, (void** pointer, size_t size))                                                       \
+    X(int, aclrtFreeHost, (void* pointer))                                                                       \
+    X(int, aclrtHostRegister, (void* pointer, uint64_t size, int type, void** device_pointer))                   \
+    X(int, aclrtHostUnregister, (void* pointer))                                                                 \
+    X(int, aclrtGetMemInfo, (int kind, size_t* free, size_t* total))                                             \
+    X(int, aclrtMemcpy, (void* to, size_t capacity, const void* from, size_t size, int kind))                    \
+    X(int, aclrtMemcpyAsync, (void* to, size_t capacity, const void* from, size_t size, int kind, void* stream)) \
+    X(int, aclrtMemsetAsync, (void* to, size_t capacity, int32_t value, size_t size, void* stream))              \
+    X(int, aclrtDeviceCanAccessPeer, (int32_t* can, int32_t device, int32_t peer))                               \
     X(int, aclrtDeviceEnablePeerAccess, (int32_t peer, uint32_t flags))
 
-#define NPU_MODEL_FUNCTIONS(X)                                                                                         \
-    X(int, aclmdlQuerySizeFromMem, (const void* model, size_t size, size_t* work, size_t* weights))                    \
-    X(int, aclmdlLoadFromMemWithMem, (const void* model, size_t size, uint32_t* id, void* work, size_t work_size,      \
-                                      void* weights, size_t weights_size))                                             \
-    X(int, aclmdlUnload, (uint32_t id))                                                                                \
-    X(void*, aclmdlCreateDataset, ())                                                                                  \
-    X(int, aclmdlDestroyDataset, (const void* dataset))                                                                \
-    X(int, aclmdlAddDatasetBuffer, (void* dataset, void* buffer))                                                      \
-    X(void*, aclCreateDataBuffer, (void* data, size_t size))                                                           \
-    X(int, aclDestroyDataBuffer, (const void* buffer))                                                                 \
-    X(int, aclUpdateDataBuffer, (void* buffer, void* data, size_t size))                                               \
+#define NPU_MODEL_FUNCTIONS(X)                                                                      \
+    X(int, aclmdlQuerySizeFromMem, (const void* model, size_t size, size_t* work, size_t* weights)) \
+    X(int, aclmdlLoadFromMemWithMem,                                                                \
+      (const void* model, size_t size, uint32_t* id, void* work, size_t work_size, void* weights,   \
+       size_t weights_size))                                                                        \
+    X(int, aclmdlUnload, (uint32_t id))                                                             \
+    X(void*, aclmdlCreateDataset, ())                                                               \
+    X(int, aclmdlDestroyDataset, (const void* dataset))                                             \
+    X(int, aclmdlAddDatasetBuffer, (void* dataset, void* buffer))                                   \
+    X(void*, aclCreateDataBuffer, (void* data, size_t size))                                        \
+    X(int, aclDestroyDataBuffer, (const void* buffer))                                              \
+    X(int, aclUpdateDataBuffer, (void* buffer, void* data, size_t size))                            \
     X(int, aclmdlExecuteAsync, (uint32_t id, const void* inputs, void* outputs, void* stream))
 
 struct Cann {

@@ -65,12 +65,13 @@ void Communicators::run(const Step& step, const Program& program, const Loaded& 
     const bool reduces = step.operation == "all_reduce" || step.operation == "reduce_scatter";
     if (reduces && as_bytes) fail(PJRT_UNIMPLEMENTED, "HCCL does not reduce %s", name_of(step.type));
     if (step.operation == "all_reduce") {
-        NPU_HCCL(HcclAllReduce, input.data, output.data, count, type, reduction_named(step.reduction), communicator, stream);
+        NPU_HCCL(HcclAllReduce, input.data, output.data, count, type, reduction_named(step.reduction), communicator,
+                 stream);
     } else if (step.operation == "all_gather") {
         NPU_HCCL(HcclAllGather, input.data, output.data, count, type, communicator, stream);
     } else if (step.operation == "reduce_scatter") {
-        NPU_HCCL(HcclReduceScatter, input.data, output.data, count / devices.size(), type, reduction_named(step.reduction),
-                 communicator, stream);
+        NPU_HCCL(HcclReduceScatter, input.data, output.data, count / devices.size(), type,
+                 reduction_named(step.reduction), communicator, stream);
     } else if (step.operation == "all_to_all") {
         const uint64_t part = count / devices.size();
         NPU_HCCL(HcclAlltoAll, input.data, part, type, output.data, part, type, communicator, stream);
@@ -112,7 +113,8 @@ void Communicators::permute(const Step& step, const Program& program, const Load
     if (items.empty() || input.bytes == 0) return;
     std::vector<int32_t> devices;
     for (const int64_t id : members) devices.push_back(program.assignment.at(static_cast<size_t>(id)));
-    NPU_HCCL(HcclBatchSendRecv, items.data(), static_cast<uint32_t>(items.size()), get(devices, rank_of(loaded.logical_id)), stream);
+    NPU_HCCL(HcclBatchSendRecv, items.data(), static_cast<uint32_t>(items.size()),
+             get(devices, rank_of(loaded.logical_id)), stream);
 }
 
 }  // namespace npu

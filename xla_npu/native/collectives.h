@@ -17,7 +17,8 @@ public:
     Communicators& operator=(const Communicators&) = delete;
 
     // This device's part of the step, on its compute stream. Every other device of the step's group calls it too.
-    void run(const Step& step, const Program& program, const Loaded& loaded, const Model::Span& input, const Model::Span& output);
+    void run(const Step& step, const Program& program, const Loaded& loaded, const Model::Span& input,
+             const Model::Span& output);
 
 private:
     void permute(const Step& step, const Program& program, const Loaded& loaded, const Model::Span& input,

@@ -161,14 +161,16 @@ void Event_Await(PJRT_Event_Await_Args& args) {
     if (const auto& outcome = args.event->completion->wait()) throw *outcome;
 }
 void Event_OnReady(PJRT_Event_OnReady_Args& args) {
-    args.event->completion->then([callback = args.callback, user_arg = args.user_arg](const Completion::Outcome& outcome) {
-        callback(outcome ? make_error(*outcome) : nullptr, user_arg);
-    });
+    args.event->completion->then(
+        [callback = args.callback, user_arg = args.user_arg](const Completion::Outcome& outcome) {
+            callback(outcome ? make_error(*outcome) : nullptr, user_arg);
+        });
 }
 void Event_Create(PJRT_Event_Create_Args& args) { args.event = new PJRT_Event{Completion::pending()}; }
 void Event_Set(PJRT_Event_Set_Args& args) {
     Completion::Outcome outcome;
-    if (args.error_code != PJRT_OK) outcome.emplace(args.error_code, std::string(args.error_message, args.error_message_size));
+    if (args.error_code != PJRT_OK)
+        outcome.emplace(args.error_code, std::string(args.error_message, args.error_message_size));
     args.event->completion->finish(std::move(outcome));
 }
 }  // namespace api

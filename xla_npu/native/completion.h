@@ -33,14 +33,14 @@ public:
     ~Completion();
 
     bool known_done() const { return done_.load(std::memory_order_acquire); }
-    bool ready();              // asks the device, never waits; calls back when it finds that it is done
-    const Outcome& wait();     // blocks until done
+    bool ready();           // asks the device, never waits; calls back when it finds that it is done
+    const Outcome& wait();  // blocks until done
     // Calls back at once when done, else later from another thread. Never with a lock held.
     void then(Callback callback);
     void finish(Outcome outcome);
     // What comes next on the stream starts after this. Blocks only where no event of CANN stands for it yet.
     void make_wait(Stream& stream);
-    void make_wait(void* stream);  // one that another library made
+    void make_wait(void* stream);                        // one that another library made
     const Outcome& outcome() const { return outcome_; }  // once done
     Stream* stream() const { return stream_; }
 

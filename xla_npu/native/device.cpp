@@ -54,7 +54,8 @@ Settings settings_of(const PJRT_NamedValue* options, size_t count) {
         char* end = nullptr;
         settings.memory_fraction = std::strtod(fraction, &end);
         if (end == fraction || settings.memory_fraction <= 0 || settings.memory_fraction > 1) {
-            fail(PJRT_INVALID_ARGUMENT, "XLA_NPU_MEMORY_FRACTION is '%s': a number above 0 and up to 1 is wanted", fraction);
+            fail(PJRT_INVALID_ARGUMENT, "XLA_NPU_MEMORY_FRACTION is '%s': a number above 0 and up to 1 is wanted",
+                 fraction);
         }
     }
     for (size_t i = 0; i < count; ++i) {
@@ -129,12 +130,18 @@ MemoryKind kind_named(const std::string& name) {
     for (int i = 0; i < memory_kinds; ++i) {
         if (name == names_of_kinds[i]) return static_cast<MemoryKind>(i);
     }
-    fail(PJRT_INVALID_ARGUMENT, "'%s' is no kind of memory here: device, pinned_host and unpinned_host are", name.c_str());
+    fail(PJRT_INVALID_ARGUMENT, "'%s' is no kind of memory here: device, pinned_host and unpinned_host are",
+         name.c_str());
 }
 
 Memory::Memory(PJRT_Device& device, MemoryKind kind, int id)
-    : PJRT_Memory{&memory_functions}, device(device), devices{&device}, kind(kind), id(id),
-      text(std::string("NpuMemory(kind=") + kind_name(kind) + ", device=" + std::to_string(device.description.id) + ")") {}
+    : PJRT_Memory{&memory_functions},
+      device(device),
+      devices{&device},
+      kind(kind),
+      id(id),
+      text(std::string("NpuMemory(kind=") + kind_name(kind) + ", device=" + std::to_string(device.description.id) +
+           ")") {}
 
 Memory::~Memory() {
     for (auto& [key, value] : user_data) {
@@ -172,7 +179,8 @@ using namespace npu;
 PJRT_Device::PJRT_Device(PJRT_Client& client, PJRT_DeviceDescription& description, int ordinal, double memory_fraction)
     : client(client), description(description), ordinal(ordinal), name(description.text) {
     for (int kind = 0; kind < memory_kinds; ++kind) {
-        memories.push_back(std::make_unique<Memory>(*this, static_cast<MemoryKind>(kind), ordinal * memory_kinds + kind));
+        memories.push_back(
+            std::make_unique<Memory>(*this, static_cast<MemoryKind>(kind), ordinal * memory_kinds + kind));
         memory_pointers.push_back(memories.back().get());
     }
     activate();
@@ -199,7 +207,9 @@ BlockPtr PJRT_Device::allocate(MemoryKind kind, size_t bytes) {
         fail(PJRT_RESOURCE_EXHAUSTED, "Out of host memory: %zu bytes are wanted", size);
     }
     auto block = std::make_shared<Block>(nullptr, data, bytes);
-    block->release = [kind, data] { kind == MemoryKind::pinned_host ? void(cann().aclrtFreeHost(data)) : std::free(data); };
+    block->release = [kind, data] {
+        kind == MemoryKind::pinned_host ? void(cann().aclrtFreeHost(data)) : std::free(data);
+    };
     return block;
 }
 
@@ -224,7 +234,8 @@ PJRT_Client::PJRT_Client(const PJRT_NamedValue* options, size_t count) {
     topology->client = this;
     platform_version = topology->version;
     for (int i = 0; i < static_cast<int>(found); ++i) {
-        devices.push_back(std::make_unique<PJRT_Device>(*this, *topology->descriptions[i], i, settings.memory_fraction));
+        devices.push_back(
+            std::make_unique<PJRT_Device>(*this, *topology->descriptions[i], i, settings.memory_fraction));
         device_pointers.push_back(devices.back().get());
         for (PJRT_Memory* memory : devices.back()->memory_pointers) memory_pointers.push_back(memory);
     }
@@ -262,9 +273,11 @@ void Plugin_Attributes(PJRT_Plugin_Attributes_Args& args) {
     give(attributes, args.attributes, args.num_attributes);
 }
 
-void Client_Create(PJRT_Client_Create_Args& args) { args.client = new PJRT_Client(args.create_options, args.num_options); }
-// Buffers and events may outlive their client, and need its devices: what is left of a client is a few hundred bytes, its
-// streams, and the memory of such buffers.
+void Client_Create(PJRT_Client_Create_Args& args) {
+    args.client = new PJRT_Client(args.create_options, args.num_options);
+}
+// Buffers and events may outlive their client, and need its devices: what is left of a client is a few hundred bytes,
+// its streams, and the memory of such buffers.
 void Client_Destroy(PJRT_Client_Destroy_Args& args) {
     if (!args.client) return;
     PJRT_Client& client = *args.client;
@@ -307,7 +320,9 @@ void Client_AddressableMemories(PJRT_Client_AddressableMemories_Args& args) {
     args.addressable_memories = args.client->memory_pointers.data();
     args.num_addressable_memories = args.client->memory_pointers.size();
 }
-void Client_TopologyDescription(PJRT_Client_TopologyDescription_Args& args) { args.topology = args.client->topology.get(); }
+void Client_TopologyDescription(PJRT_Client_TopologyDescription_Args& args) {
+    args.topology = args.client->topology.get();
+}
 void Client_UpdateGlobalProcessInfo(PJRT_Client_UpdateGlobalProcessInfo_Args&) {}  // one process
 
 void Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignment_Args& args) {
@@ -318,7 +333,8 @@ void Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignment_Args& ar
              args.num_partitions, wanted, have);
     }
     if (args.default_assignment_size < wanted) {
-        fail(PJRT_INVALID_ARGUMENT, "The device assignment has %zu entries; %zu are needed", args.default_assignment_size, wanted);
+        fail(PJRT_INVALID_ARGUMENT, "The device assignment has %zu entries; %zu are needed",
+             args.default_assignment_size, wanted);
     }
     for (size_t i = 0; i < wanted; ++i) args.default_assignment[i] = static_cast<int>(i);
 }
@@ -340,14 +356,18 @@ void DeviceDescription_ToString(PJRT_DeviceDescription_ToString_Args& args) {
     give(args.device_description->text, args.to_string, args.to_string_size);
 }
 
-void Device_GetDescription(PJRT_Device_GetDescription_Args& args) { args.device_description = &args.device->description; }
+void Device_GetDescription(PJRT_Device_GetDescription_Args& args) {
+    args.device_description = &args.device->description;
+}
 void Device_IsAddressable(PJRT_Device_IsAddressable_Args& args) { args.is_addressable = true; }
 void Device_LocalHardwareId(PJRT_Device_LocalHardwareId_Args& args) { args.local_hardware_id = args.device->ordinal; }
 void Device_AddressableMemories(PJRT_Device_AddressableMemories_Args& args) {
     args.memories = args.device->memory_pointers.data();
     args.num_memories = args.device->memory_pointers.size();
 }
-void Device_DefaultMemory(PJRT_Device_DefaultMemory_Args& args) { args.memory = &args.device->memory(MemoryKind::device); }
+void Device_DefaultMemory(PJRT_Device_DefaultMemory_Args& args) {
+    args.memory = &args.device->memory(MemoryKind::device);
+}
 void Device_GetAttributes(PJRT_Device_GetAttributes_Args& args) {
     give(args.device->description.attributes, args.attributes, args.num_attributes);
     args.device_attributes = nullptr;
@@ -382,7 +402,9 @@ void Memory_Kind_Id(PJRT_Memory_Kind_Id_Args& args) { args.kind_id = static_cast
 void Memory_DebugString(PJRT_Memory_DebugString_Args& args) {
     give(memory_of(args.memory).text, args.debug_string, args.debug_string_size);
 }
-void Memory_ToString(PJRT_Memory_ToString_Args& args) { give(memory_of(args.memory).text, args.to_string, args.to_string_size); }
+void Memory_ToString(PJRT_Memory_ToString_Args& args) {
+    give(memory_of(args.memory).text, args.to_string, args.to_string_size);
+}
 void Memory_AddressableByDevices(PJRT_Memory_AddressableByDevices_Args& args) {
     args.devices = memory_of(args.memory).devices;
     args.num_devices = 1;

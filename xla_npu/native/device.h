@@ -70,8 +70,8 @@ struct PJRT_Device {
     npu::Memory& memory(npu::MemoryKind kind) { return *memories[static_cast<int>(kind)]; }
     // Memory of the wanted kind. Throws RESOURCE_EXHAUSTED.
     npu::BlockPtr allocate(npu::MemoryKind kind, size_t bytes);
-    // Memory for what models compute in between. All models of the compute stream share it, since they run one after the
-    // other; who needs more gets a larger one, which those that come next share.
+    // Memory for what models compute in between. All models of the compute stream share it, since they run one after
+    // the other; who needs more gets a larger one, which those that come next share.
     npu::BlockPtr work_area(size_t bytes);
 
     PJRT_Client& client;

@@ -68,7 +68,7 @@ uint64_t checksum(std::string_view data, uint64_t sum = 0xcbf29ce484222325) {
 
 std::string serialize(const PJRT_Executable& executable) {
     const Program& program = *executable.program;
-    const std::string* const contents[parts] = {&executable.soc,         &program.header,      &program.payload,
+    const std::string* const contents[parts] = {&executable.soc,        &program.header,      &program.payload,
                                                 &program.source.format, &program.source.code, &program.source.options};
     Frame frame{};
     std::memcpy(frame.magic, magic, sizeof frame.magic);
@@ -85,14 +85,16 @@ std::string serialize(const PJRT_Executable& executable) {
 std::shared_ptr<const Program> deserialize(std::string_view data, const std::string& soc) {
     Frame frame{};
     if (data.size() < sizeof frame || std::memcmp(data.data(), magic, sizeof frame.magic) != 0) {
-        fail(PJRT_INVALID_ARGUMENT, "This is no serialised executable of this plugin's version: compile the program again");
+        fail(PJRT_INVALID_ARGUMENT,
+             "This is no serialised executable of this plugin's version: compile the program again");
     }
     std::memcpy(&frame, data.data(), sizeof frame);
     data.remove_prefix(sizeof frame);
     const uint64_t sum = checksum(data);
     std::string contents[parts];
     for (int i = 0; i < parts; ++i) {
-        if (frame.sizes[i] > data.size()) fail(PJRT_DATA_LOSS, "The serialised executable is cut off: compile the program again");
+        if (frame.sizes[i] > data.size())
+            fail(PJRT_DATA_LOSS, "The serialised executable is cut off: compile the program again");
         contents[i] = data.substr(0, frame.sizes[i]);
         data.remove_prefix(frame.sizes[i]);
     }
@@ -149,10 +151,13 @@ int64_t bytes_of(const std::vector<Argument>& arguments) {
 }  // namespace
 }  // namespace npu
 
-PJRT_Executable::PJRT_Executable(std::shared_ptr<const Program> given, const PJRT_TopologyDescription& topology, Workers& workers,
-                                 size_t work_bytes)
-    : program(std::move(given)), soc(topology.soc), device_count(static_cast<int>(topology.descriptions.size())),
-      work_bytes(work_bytes), workers(workers) {
+PJRT_Executable::PJRT_Executable(std::shared_ptr<const Program> given, const PJRT_TopologyDescription& topology,
+                                 Workers& workers, size_t work_bytes)
+    : program(std::move(given)),
+      soc(topology.soc),
+      device_count(static_cast<int>(topology.descriptions.size())),
+      work_bytes(work_bytes),
+      workers(workers) {
     shardings = true;
     for (const Argument& input : program->inputs) {
         input_layouts.push_back(dense_layout(input.shape.dims.size()));
@@ -226,7 +231,8 @@ void Compile(PJRT_Compile_Args& args) {
     const PJRT_Client* client = args.client ? args.client : args.topology->client;
     static Workers& alone = *new Workers(interpreter());  // of topologies that no client describes
     Workers& workers = client ? *client->workers : alone;
-    const auto program = compile(*args.program, {args.compile_options, args.compile_options_size}, workers, *args.topology);
+    const auto program =
+        compile(*args.program, {args.compile_options, args.compile_options_size}, workers, *args.topology);
     args.executable = new PJRT_Executable(program, *args.topology, workers);
 }
 
@@ -245,7 +251,9 @@ void Executable_NumReplicas(PJRT_Executable_NumReplicas_Args& args) {
 void Executable_NumPartitions(PJRT_Executable_NumPartitions_Args& args) {
     args.num_partitions = static_cast<size_t>(args.executable->program->partitions);
 }
-void Executable_NumOutputs(PJRT_Executable_NumOutputs_Args& args) { args.num_outputs = args.executable->program->outputs.size(); }
+void Executable_NumOutputs(PJRT_Executable_NumOutputs_Args& args) {
+    args.num_outputs = args.executable->program->outputs.size();
+}
 void Executable_SizeOfGeneratedCodeInBytes(PJRT_Executable_SizeOfGeneratedCodeInBytes_Args& args) {
     args.size_in_bytes = static_cast<int64_t>(args.executable->program->payload.size());
 }
@@ -288,7 +296,8 @@ void Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats_Ar
     args.argument_size_in_bytes = inputs;
     args.output_size_in_bytes = outputs;
     args.alias_size_in_bytes = alias;
-    args.temp_size_in_bytes = static_cast<int64_t>(args.executable->work_bytes) + std::max<int64_t>(0, values - inputs - outputs);
+    args.temp_size_in_bytes =
+        static_cast<int64_t>(args.executable->work_bytes) + std::max<int64_t>(0, values - inputs - outputs);
     args.host_generated_code_size_in_bytes = args.host_argument_size_in_bytes = args.host_output_size_in_bytes = 0;
     args.host_alias_size_in_bytes = args.host_temp_size_in_bytes = 0;
     if (args.struct_size >= offsetof(PJRT_Executable_GetCompiledMemoryStats_Args, total_size_in_bytes)) {
@@ -312,7 +321,8 @@ void Executable_Serialize(PJRT_Executable_Serialize_Args& args) {
              args.serialized_executable_deleter);
 }
 void Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args& args) {
-    const auto program = deserialize({args.serialized_executable, args.serialized_executable_size}, args.client->topology->soc);
+    const auto program =
+        deserialize({args.serialized_executable, args.serialized_executable_size}, args.client->topology->soc);
     args.loaded_executable = new PJRT_LoadedExecutable(*args.client, program);
 }
 

@@ -54,8 +54,8 @@ struct Loaded {
 }  // namespace npu
 
 struct PJRT_Executable {
-    PJRT_Executable(std::shared_ptr<const npu::Program> program, const PJRT_TopologyDescription& topology, npu::Workers& workers,
-                    size_t work_bytes = 0);
+    PJRT_Executable(std::shared_ptr<const npu::Program> program, const PJRT_TopologyDescription& topology,
+                    npu::Workers& workers, size_t work_bytes = 0);
     // The program's text before it became models, made when it is asked for the first time.
     const std::string& text();
 
@@ -73,7 +73,7 @@ struct PJRT_Executable {
     std::vector<const char*> input_kinds, output_kinds, input_shardings, output_shardings;
     std::vector<size_t> input_kind_sizes, output_kind_sizes, input_sharding_sizes, output_sharding_sizes;
     std::vector<PJRT_Layouts_MemoryLayout*> input_layouts, output_layouts;  // shared by all executables
-    bool shardings = false;  // known for all inputs and outputs
+    bool shardings = false;                                                 // known for all inputs and outputs
 };
 
 struct PJRT_LoadedExecutable {

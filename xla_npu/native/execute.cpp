@@ -33,6 +33,29 @@ Value Run::read(size_t value) {
     return made;
 }
 
+// All values move at once: one that is overwritten before it is read is put aside first.
+void Run::carry(const Step& step) {
+    std::vector<size_t> written, aside;
+    for (const auto& [from, to] : step.carried) {
+        if (std::find(written.begin(), written.end(), from) != written.end()) aside.push_back(from);
+        written.push_back(to);
+    }
+    for (const size_t value : aside) {
+        BlockPtr& block = aside_[value];
+        if (!block) {
+            block = device->allocate(MemoryKind::device, values[value].bytes);
+            block->make_wait(*device->compute);
+            blocks.push_back(block);  // in use until the program is done
+        }
+        copy({block->data, values[value].bytes}, values[value]);
+    }
+    for (const auto& [from, to] : step.carried) {
+        const auto kept =
+            std::find(aside.begin(), aside.end(), from) == aside.end() ? values[from].data : aside_[from]->data;
+        copy(values[to], {kept, values[from].bytes});
+    }
+}
+
 void Run::run(const std::vector<Step>& steps) {
     for (const Step& step : steps) run(step);
 }
@@ -56,7 +79,7 @@ void Run::run(const Step& step) {
                 run(step.parts[0]);
                 if (!read<uint8_t>(step.decides)) break;
                 run(step.parts[1]);
-                for (const auto& [from, to] : step.carried) copy(values[to], values[from]);
+                carry(step);
             }
             break;
         case Step::Kind::choice: {
@@ -84,7 +107,7 @@ struct Call {
     std::vector<MemoryKind> memories;  // of the inputs
     std::vector<bool> donated;
     Run run;
-    std::vector<BlockPtr> results;  // of device memory, by output
+    std::vector<BlockPtr> results;        // of device memory, by output
     std::vector<Completion::Ptr> before;  // earlier work with memory that this will write
     std::vector<Held> outputs;
     Completion::Ptr done;
@@ -169,7 +192,8 @@ void allocate(Call& call) {
     for (const Argument& output : program.outputs) {
         const BlockPtr& block = run.blocks[output.value];
         // An argument that is handed through, or a value that is two outputs: each buffer has its own memory.
-        const bool own = output.value >= program.inputs.size() || block != call.inputs[output.value].block || call.donated[output.value];
+        const bool own = output.value >= program.inputs.size() || block != call.inputs[output.value].block ||
+                         call.donated[output.value];
         const bool taken = std::find(call.results.begin(), call.results.end(), block) != call.results.end();
         call.results.push_back(own && !taken ? block : make(program.value_bytes[output.value]));
     }
@@ -220,9 +244,10 @@ Completion::Ptr launch(Call& call) {
     return done;
 }
 
-// On the devices' launching threads, since devices wait for each other (in collectives, and in setting up their links) or
-// for the host. All threads get the programs in the same order.
-void launch_on_threads(PJRT_Client& client, const std::vector<CallPtr>& calls, const std::function<void(Call&)>& launch_one) {
+// On the devices' launching threads, since devices wait for each other (in collectives, and in setting up their links)
+// or for the host. All threads get the programs in the same order.
+void launch_on_threads(PJRT_Client& client, const std::vector<CallPtr>& calls,
+                       const std::function<void(Call&)>& launch_one) {
     std::lock_guard<std::mutex> lock(client.launch_order);
     for (const CallPtr& call : calls) {
         call->device().launcher.add([call, launch_one] { launch_one(*call); });
@@ -262,7 +287,8 @@ void launch_later(PJRT_Client& client, const std::vector<CallPtr>& calls) {
     }
     launch_on_threads(client, calls, [](Call& call) {
         try {
-            launch(call)->then([announced = call.done](const Completion::Outcome& outcome) { announced->finish(outcome); });
+            launch(call)->then(
+                [announced = call.done](const Completion::Outcome& outcome) { announced->finish(outcome); });
         } catch (const Failure& failure) {
             call.run.meeting->abandon(failure);
             call.done->finish(failure);
@@ -285,7 +311,8 @@ void LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args& args) {
     std::vector<CallPtr> calls;
     {
         std::lock_guard<std::mutex> lock(executable.mutex);
-        if (executable.loaded.empty()) fail(PJRT_INVALID_ARGUMENT, "The executable %s was deleted", program.name.c_str());
+        if (executable.loaded.empty())
+            fail(PJRT_INVALID_ARGUMENT, "The executable %s was deleted", program.name.c_str());
         for (const auto& loaded : executable.loaded) {
             if (!args.execute_device || loaded->device == args.execute_device) {
                 calls.push_back(std::make_shared<Call>(loaded, executable));
@@ -293,8 +320,8 @@ void LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args& args) {
         }
     }
     if (calls.size() != args.num_devices) {
-        fail(PJRT_INVALID_ARGUMENT, "%s runs on %zu devices; arguments for %zu were given", program.name.c_str(), calls.size(),
-             args.num_devices);
+        fail(PJRT_INVALID_ARGUMENT, "%s runs on %zu devices; arguments for %zu were given", program.name.c_str(),
+             calls.size(), args.num_devices);
     }
     std::vector<bool> kept(program.inputs.size());
     for (size_t i = 0; i < args.options->num_non_donatable_input_indices; ++i) {
@@ -320,7 +347,8 @@ void LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args& args) {
             Held made{call->results[i], call->done};
             if (output.memory != MemoryKind::device) {
                 PJRT_Device& device = call->device();
-                made = copy_to_memory(device.memory(MemoryKind::device), made, device.memory(output.memory), output.shape.bytes());
+                made = copy_to_memory(device.memory(MemoryKind::device), made, device.memory(output.memory),
+                                      output.shape.bytes());
             }
             call->outputs.push_back(std::move(made));
         }
@@ -329,12 +357,13 @@ void LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args& args) {
     for (size_t device = 0; device < calls.size(); ++device) {
         Call& call = *calls[device];
         for (size_t input = 0; input < call.inputs.size(); ++input) {
-            if (call.donated[input]) args.argument_lists[device][input]->release();
+            const bool given_up = call.donated[input] || (program.consumed[input] && !kept[input]);
+            if (given_up) args.argument_lists[device][input]->release();
         }
         for (size_t i = 0; i < program.outputs.size(); ++i) {
             const Argument& output = program.outputs[i];
-            args.output_lists[device][i] =
-                new PJRT_Buffer(call.device().memory(output.memory), output.shape, call.outputs[i].block, call.outputs[i].defined);
+            args.output_lists[device][i] = new PJRT_Buffer(call.device().memory(output.memory), output.shape,
+                                                           call.outputs[i].block, call.outputs[i].defined);
         }
         if (args.device_complete_events) args.device_complete_events[device] = new PJRT_Event{call.done};
     }

@@ -25,7 +25,10 @@ private:
     template <typename Value>
     Value read(size_t value);  // waits for the stream
 
+    void carry(const Step& step);
+
     size_t turn_ = 0;  // callbacks so far
+    std::map<size_t, BlockPtr> aside_;
 };
 
 }  // namespace npu

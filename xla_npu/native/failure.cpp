@@ -45,7 +45,9 @@ Failure failure_of(const PJRT_Error& error) { return of(&error); }
 
 namespace api {
 void Error_Destroy(PJRT_Error_Destroy_Args& args) { delete static_cast<Error*>(args.error); }
-void Error_Message(PJRT_Error_Message_Args& args) { Error::table.message(args.error, &args.message, &args.message_size); }
+void Error_Message(PJRT_Error_Message_Args& args) {
+    Error::table.message(args.error, &args.message, &args.message_size);
+}
 void Error_GetCode(PJRT_Error_GetCode_Args& args) { args.code = of(args.error).code; }
 void Error_ForEachPayload(PJRT_Error_ForEachPayload_Args&) {}  // failures carry no payload
 }  // namespace api

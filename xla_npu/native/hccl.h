@@ -15,17 +15,17 @@ struct HcclItem {
     uint32_t peer;
 };
 
-#define NPU_HCCL_FUNCTIONS(X)                                                                                          \
-    X(HcclCommInitAll, (uint32_t count, int32_t* devices, void** communicators))                                       \
-    X(HcclCommDestroy, (void* communicator))                                                                           \
-    X(HcclAllReduce, (void* from, void* to, uint64_t count, uint32_t type, uint32_t reduction, void* communicator,     \
-                      void* stream))                                                                                   \
-    X(HcclAllGather, (void* from, void* to, uint64_t count, uint32_t type, void* communicator, void* stream))          \
-    X(HcclReduceScatter, (void* from, void* to, uint64_t count, uint32_t type, uint32_t reduction, void* communicator, \
-                          void* stream))                                                                               \
-    X(HcclAlltoAll, (const void* from, uint64_t from_count, uint32_t from_type, const void* to, uint64_t to_count,     \
-                     uint32_t to_type, void* communicator, void* stream))                                              \
-    X(HcclBroadcast, (void* data, uint64_t count, uint32_t type, uint32_t root, void* communicator, void* stream))     \
+#define NPU_HCCL_FUNCTIONS(X)                                                                                      \
+    X(HcclCommInitAll, (uint32_t count, int32_t* devices, void** communicators))                                   \
+    X(HcclCommDestroy, (void* communicator))                                                                       \
+    X(HcclAllReduce,                                                                                               \
+      (void* from, void* to, uint64_t count, uint32_t type, uint32_t reduction, void* communicator, void* stream)) \
+    X(HcclAllGather, (void* from, void* to, uint64_t count, uint32_t type, void* communicator, void* stream))      \
+    X(HcclReduceScatter,                                                                                           \
+      (void* from, void* to, uint64_t count, uint32_t type, uint32_t reduction, void* communicator, void* stream)) \
+    X(HcclAlltoAll, (const void* from, uint64_t from_count, uint32_t from_type, const void* to, uint64_t to_count, \
+                     uint32_t to_type, void* communicator, void* stream))                                          \
+    X(HcclBroadcast, (void* data, uint64_t count, uint32_t type, uint32_t root, void* communicator, void* stream)) \
     X(HcclBatchSendRecv, (HcclItem * items, uint32_t count, void* communicator, void* stream))
 
 struct Hccl {

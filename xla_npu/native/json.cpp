@@ -34,7 +34,8 @@ struct Json::Parser {
 
     unsigned hex4() {
         if (at + 4 > text.size()) bad("a short escape");
-        const unsigned value = static_cast<unsigned>(std::strtoul(std::string(text.substr(at, 4)).c_str(), nullptr, 16));
+        const unsigned value =
+            static_cast<unsigned>(std::strtoul(std::string(text.substr(at, 4)).c_str(), nullptr, 16));
         at += 4;
         return value;
     }
@@ -63,11 +64,21 @@ struct Json::Parser {
             }
             if (at >= text.size()) bad("an open string");
             switch (const char escaped = text[at++]) {
-                case 'n': made += '\n'; break;
-                case 't': made += '\t'; break;
-                case 'r': made += '\r'; break;
-                case 'b': made += '\b'; break;
-                case 'f': made += '\f'; break;
+                case 'n':
+                    made += '\n';
+                    break;
+                case 't':
+                    made += '\t';
+                    break;
+                case 'r':
+                    made += '\r';
+                    break;
+                case 'b':
+                    made += '\b';
+                    break;
+                case 'f':
+                    made += '\f';
+                    break;
                 case 'u': {
                     unsigned point = hex4();
                     if (point >= 0xD800 && point < 0xDC00 && text.substr(at, 2) == "\\u") {
@@ -77,7 +88,8 @@ struct Json::Parser {
                     append_utf8(made, point);
                     break;
                 }
-                default: made += escaped;
+                default:
+                    made += escaped;
             }
         }
     }
@@ -109,9 +121,18 @@ struct Json::Parser {
                 made.kind_ = Kind::text;
                 made.text_ = string();
                 break;
-            case 't': word("true"); made.kind_ = Kind::boolean; made.boolean_ = true; break;
-            case 'f': word("false"); made.kind_ = Kind::boolean; break;
-            case 'n': word("null"); break;
+            case 't':
+                word("true");
+                made.kind_ = Kind::boolean;
+                made.boolean_ = true;
+                break;
+            case 'f':
+                word("false");
+                made.kind_ = Kind::boolean;
+                break;
+            case 'n':
+                word("null");
+                break;
             default: {
                 const std::string rest(text.substr(at, 40));
                 char* end = nullptr;
@@ -134,7 +155,9 @@ Json Json::parse(std::string_view text) {
 }
 
 namespace {
-[[noreturn]] void wrong(const char* wanted) { fail(PJRT_INTERNAL, "The compiler's answer has another value where %s is wanted", wanted); }
+[[noreturn]] void wrong(const char* wanted) {
+    fail(PJRT_INTERNAL, "The compiler's answer has another value where %s is wanted", wanted);
+}
 }  // namespace
 
 const Json& Json::operator[](const std::string& name) const {

@@ -18,7 +18,7 @@ public:
     const Json& operator[](const std::string& name) const;
     bool is_null() const { return kind_ == Kind::null; }
     // Each throws INTERNAL when the value is of another kind; the second form has a default for null.
-    const std::vector<Json>& items() const;  // of an array; null has none
+    const std::vector<Json>& items() const;              // of an array; null has none
     const std::map<std::string, Json>& members() const;  // of an object; null has none
     const std::string& text() const;
     std::string text(const std::string& otherwise) const { return is_null() ? otherwise : text(); }

@@ -3,6 +3,7 @@
 // field added after 0.112 may be written only when it lies inside that size. tests/xla_npu/test_pjrt_abi.py compares
 // all of this with an independent binding.
 #pragma once
+// clang-format off: structures are written as tables
 
 #include <cstddef>
 #include <cstdint>

@@ -88,7 +88,8 @@ int64_t wall_clock_ns() {
     return duration_cast<nanoseconds>(system_clock::now().time_since_epoch()).count();
 }
 
-void trace(const PJRT_Device& device, const char* line, const std::string& name, int64_t start_ns, const Completion::Ptr& done) {
+void trace(const PJRT_Device& device, const char* line, const std::string& name, int64_t start_ns,
+           const Completion::Ptr& done) {
     done->then([id = device.description.id, line = std::string(line), name, start_ns](const Completion::Outcome&) {
         std::lock_guard<std::mutex> lock(pieces().mutex);
         pieces().all.push_back({id, line, name, start_ns, wall_clock_ns()});
@@ -150,8 +151,16 @@ PLUGIN_Profiler_Error* collect(PLUGIN_Profiler_CollectData_Args* args) {
     return nullptr;
 }
 
-PLUGIN_Profiler_Api functions = {sizeof(PLUGIN_Profiler_Api), nullptr, error_destroy, error_message, error_code,
-                                 create, destroy, start, stop, collect};
+PLUGIN_Profiler_Api functions = {sizeof(PLUGIN_Profiler_Api),
+                                 nullptr,
+                                 error_destroy,
+                                 error_message,
+                                 error_code,
+                                 create,
+                                 destroy,
+                                 start,
+                                 stop,
+                                 collect};
 }  // namespace
 
 namespace npu {

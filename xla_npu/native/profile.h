@@ -15,6 +15,7 @@ namespace npu {
 bool tracing();
 int64_t wall_clock_ns();
 // One piece of work on a device: from `start_ns` until `done`.
-void trace(const PJRT_Device& device, const char* line, const std::string& name, int64_t start_ns, const Completion::Ptr& done);
+void trace(const PJRT_Device& device, const char* line, const std::string& name, int64_t start_ns,
+           const Completion::Ptr& done);
 
 }  // namespace npu

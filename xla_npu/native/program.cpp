@@ -77,7 +77,8 @@ Step parse_step(const Json& json, const Program& program) {
         for (const Json& branch : json["branches"].items()) made.parts.push_back(parse_steps(branch, program));
         if (made.parts.empty()) fail(PJRT_INTERNAL, "The compiler made a choice without branches");
     } else {
-        fail(PJRT_INTERNAL, "The compiler made a step of an unknown kind, '%s': its version and the plugin's differ", kind.c_str());
+        fail(PJRT_INTERNAL, "The compiler made a step of an unknown kind, '%s': its version and the plugin's differ",
+             kind.c_str());
     }
     return made;
 }
@@ -117,9 +118,11 @@ std::shared_ptr<const Program> Program::make(std::string header, std::string pay
         program.models.push_back(std::string_view(program.payload).substr(at, size));
         at += size;
     }
-    for (const Json& value : json["values"].items()) program.value_bytes.push_back(static_cast<size_t>(value["bytes"].integer()));
+    for (const Json& value : json["values"].items())
+        program.value_bytes.push_back(static_cast<size_t>(value["bytes"].integer()));
     const size_t values = program.value_bytes.size();
-    for (const Json& input : json["inputs"].items()) program.inputs.push_back(argument(input, program.inputs.size(), values));
+    for (const Json& input : json["inputs"].items())
+        program.inputs.push_back(argument(input, program.inputs.size(), values));
     for (const Json& output : json["outputs"].items()) {
         program.outputs.push_back(argument(output, program.inputs.size() + program.outputs.size(), values));
     }
@@ -129,13 +132,14 @@ std::shared_ptr<const Program> Program::make(std::string header, std::string pay
         const size_t input = index(pair.items().at(1), program.inputs.size(), "input");
         program.donated_to[input] = static_cast<int64_t>(output);
     }
+    program.consumed.resize(program.inputs.size());
+    for (const size_t input : indices(json["consumed"], program.inputs.size(), "input")) program.consumed[input] = true;
     program.steps = parse_steps(json["steps"], program);
     using Kind = Step::Kind;
     program.meets = has(program.steps, [](Kind kind) { return kind == Kind::collective; });
     program.names_devices = has(program.steps, [](Kind kind) { return kind == Kind::device_id; });
-    program.interactive = has(program.steps, [](Kind kind) {
-        return kind == Kind::callback || kind == Kind::loop || kind == Kind::choice;
-    });
+    program.interactive = has(
+        program.steps, [](Kind kind) { return kind == Kind::callback || kind == Kind::loop || kind == Kind::choice; });
     for (const auto& [name, value] : json["cost"].members()) {
         if (value.is_number()) program.cost.add(name, value.number());
     }

@@ -53,6 +53,7 @@ struct Program {
     std::vector<int> assignment;  // devices by logical id (replica * partitions + partition)
     std::vector<Argument> inputs, outputs;
     std::vector<int64_t> donated_to;  // for every input the output that takes its memory, or -1
+    std::vector<bool> consumed;  // inputs that are given up without an output taking their memory
     std::vector<size_t> value_bytes;
     std::vector<Step> steps;
     std::vector<std::string_view> models;  // in payload

@@ -17,7 +17,8 @@ std::unique_ptr<PJRT_TopologyDescription> parse(const std::string& text) {
     const size_t colon = text.rfind(':');
     const int devices = colon == std::string::npos ? 0 : std::atoi(text.c_str() + colon + 1);
     if (colon == 0 || devices < 1) {
-        fail(PJRT_INVALID_ARGUMENT, "'%s' is no topology: SOC:DEVICES is wanted, for example Ascend910_9391:8", text.c_str());
+        fail(PJRT_INVALID_ARGUMENT, "'%s' is no topology: SOC:DEVICES is wanted, for example Ascend910_9391:8",
+             text.c_str());
     }
     return make_topology(text.substr(0, colon), devices);
 }
@@ -67,7 +68,9 @@ void TopologyDescription_Serialize(PJRT_TopologyDescription_Serialize_Args& args
     args.serialized_bytes = text->data();
     args.serialized_bytes_size = text->size();
     args.serialized_topology = reinterpret_cast<PJRT_SerializedTopology*>(text);
-    args.serialized_topology_deleter = [](PJRT_SerializedTopology* given) { delete reinterpret_cast<std::string*>(given); };
+    args.serialized_topology_deleter = [](PJRT_SerializedTopology* given) {
+        delete reinterpret_cast<std::string*>(given);
+    };
 }
 void TopologyDescription_Deserialize(PJRT_TopologyDescription_Deserialize_Args& args) {
     const std::string text(args.serialized_topology, args.serialized_topology_size);

@@ -8,8 +8,8 @@
 
 namespace npu {
 namespace {
-// Up to here a copy goes through pinned memory on the caller's thread; beyond, on a thread of its own from where the data
-// is, since copying it once more would cost more than the thread's start.
+// Up to here a copy goes through pinned memory on the caller's thread; beyond, on a thread of its own from where the
+// data is, since copying it once more would cost more than the thread's start.
 constexpr size_t staged = 256 << 10;
 
 char* at(const BlockPtr& block, size_t offset) { return static_cast<char*>(block->data) + offset; }
@@ -87,7 +87,8 @@ Completion::Ptr copy_from_host(Memory& memory, const BlockPtr& block, size_t off
         auto pinned = staging().take();
         std::memcpy(pinned.get(), host, bytes);
         block->make_wait(*device.uploads);
-        NPU_CALL(aclrtMemcpyAsync, at(block, offset), bytes, pinned.get(), bytes, host_to_device, device.uploads->handle);
+        NPU_CALL(aclrtMemcpyAsync, at(block, offset), bytes, pinned.get(), bytes, host_to_device,
+                 device.uploads->handle);
         done = Completion::recorded(*device.uploads, {pinned});
     } else {
         done = run_later(device.upload_thread, Completion::done(), [=, &device, before = block->open_uses()] {
@@ -189,7 +190,8 @@ void Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args& args) {
         return;
     }
     if (args.dst_size < bytes) {
-        fail(PJRT_INVALID_ARGUMENT, "An array of %zu bytes does not fit into %zu bytes of host memory", bytes, args.dst_size);
+        fail(PJRT_INVALID_ARGUMENT, "An array of %zu bytes does not fit into %zu bytes of host memory", bytes,
+             args.dst_size);
     }
     const size_t element = size_of(buffer.shape.type);
     const Dims& dims = buffer.shape.dims;
@@ -219,8 +221,8 @@ static void check_range(const PJRT_Buffer& buffer, int64_t offset, int64_t size)
 
 void Buffer_CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args& args) {
     check_range(*args.buffer, args.offset, args.transfer_size);
-    args.event = new PJRT_Event{copy_to_host(args.buffer->memory, args.buffer->hold(), static_cast<size_t>(args.offset), args.dst,
-                                             static_cast<size_t>(args.transfer_size))};
+    args.event = new PJRT_Event{copy_to_host(args.buffer->memory, args.buffer->hold(), static_cast<size_t>(args.offset),
+                                             args.dst, static_cast<size_t>(args.transfer_size))};
 }
 
 void Buffer_CopyToMemory(PJRT_Buffer_CopyToMemory_Args& args) {

@@ -50,10 +50,12 @@ std::string read_text(int socket, size_t size) {
 }
 
 PJRT_Error_Code code_named(const std::string& name) {
-    static const std::map<std::string, PJRT_Error_Code> codes = {
-        {"INVALID_ARGUMENT", PJRT_INVALID_ARGUMENT}, {"UNIMPLEMENTED", PJRT_UNIMPLEMENTED},
-        {"RESOURCE_EXHAUSTED", PJRT_RESOURCE_EXHAUSTED}, {"FAILED_PRECONDITION", PJRT_FAILED_PRECONDITION},
-        {"NOT_FOUND", PJRT_NOT_FOUND}, {"UNAVAILABLE", PJRT_UNAVAILABLE}};
+    static const std::map<std::string, PJRT_Error_Code> codes = {{"INVALID_ARGUMENT", PJRT_INVALID_ARGUMENT},
+                                                                 {"UNIMPLEMENTED", PJRT_UNIMPLEMENTED},
+                                                                 {"RESOURCE_EXHAUSTED", PJRT_RESOURCE_EXHAUSTED},
+                                                                 {"FAILED_PRECONDITION", PJRT_FAILED_PRECONDITION},
+                                                                 {"NOT_FOUND", PJRT_NOT_FOUND},
+                                                                 {"UNAVAILABLE", PJRT_UNAVAILABLE}};
     const auto found = codes.find(name);
     return found == codes.end() ? PJRT_INTERNAL : found->second;
 }
@@ -75,7 +77,8 @@ void set_interpreter(std::string python) {
     named_interpreter = std::move(python);
 }
 
-Worker::Worker(std::string python, std::string precision) : python_(std::move(python)), precision_(std::move(precision)) {}
+Worker::Worker(std::string python, std::string precision)
+    : python_(std::move(python)), precision_(std::move(precision)) {}
 Worker::~Worker() { stop(); }
 
 void Worker::start() {
@@ -95,17 +98,20 @@ void Worker::start() {
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
     posix_spawnattr_setpgroup(&attributes, 0);
     const std::string setting = "--" + precision_;
-    const char* arguments[] = {python_.c_str(), "-m", "xla_npu.compiler", "--fd", "3", precision_.empty() ? nullptr : setting.c_str(), nullptr};
+    const char* arguments[] = {python_.c_str(), "-m", "xla_npu.compiler",
+                               "--fd",          "3",  precision_.empty() ? nullptr : setting.c_str(),
+                               nullptr};
     pid_t process = -1;
-    const int error = posix_spawnp(&process, python_.c_str(), &actions, &attributes, const_cast<char**>(arguments), environ);
+    const int error =
+        posix_spawnp(&process, python_.c_str(), &actions, &attributes, const_cast<char**>(arguments), environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
     if (theirs != ends[1]) close(theirs);
     if (error) {
         close(ends[0]);
-        fail(PJRT_INTERNAL, "The compiler was not started: %s: %s (XLA_NPU_PYTHON names the interpreter)", python_.c_str(),
-             std::strerror(error));
+        fail(PJRT_INTERNAL, "The compiler was not started: %s: %s (XLA_NPU_PYTHON names the interpreter)",
+             python_.c_str(), std::strerror(error));
     }
     socket_ = ends[0];
     process_ = process;
@@ -121,7 +127,9 @@ std::string Worker::stop() {
         usleep(10000);
     }
     socket_ = process_ = -1;
-    if (WIFSIGNALED(status)) return std::string("killed by signal ") + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) + ")";
+    if (WIFSIGNALED(status))
+        return std::string("killed by signal ") + std::to_string(WTERMSIG(status)) + " (" +
+               strsignal(WTERMSIG(status)) + ")";
     return "exit code " + std::to_string(WEXITSTATUS(status));
 }
 
@@ -145,7 +153,8 @@ Answer Worker::ask(const std::string& header, std::string_view code, std::string
     } catch (const Broken&) {
         const std::string end = stop();
         fail(PJRT_INTERNAL,
-             "The compiler process died while it compiled this program: %s. What it wrote is on the error output; the next "
+             "The compiler process died while it compiled this program: %s. What it wrote is on the error output; the "
+             "next "
              "program gets a new process. Set XLA_NPU_DUMP to a folder to keep the program",
              end.c_str());
     }
@@ -160,16 +169,18 @@ Worker& Workers::worker(const std::string& precision) {
 
 Answer Workers::ask(const char* what, const Source& source, const std::string& soc, int devices) {
     const std::string header = "{\"op\": " + json_quote(what) + ", \"format\": " + json_quote(source.format) +
-                               ", \"code_size\": " + std::to_string(source.code.size()) + ", \"options_size\": " +
-                               std::to_string(source.options.size()) + ", \"soc\": " + json_quote(soc) +
-                               ", \"device_count\": " + std::to_string(devices) + ", \"default_memory\": \"device\"}";
+                               ", \"code_size\": " + std::to_string(source.code.size()) +
+                               ", \"options_size\": " + std::to_string(source.options.size()) +
+                               ", \"soc\": " + json_quote(soc) + ", \"device_count\": " + std::to_string(devices) +
+                               ", \"default_memory\": \"device\"}";
     std::string precision;  // the compiler asks for another process where GE must be set up differently
     for (;;) {
         Answer answer = worker(precision).ask(header, source.code, source.options);
         if (answer.header["ok"].truth(false)) return answer;
         const std::string retry = answer.header["retry_precision"].text("");
         if (retry.empty() || retry == precision) {
-            throw Failure(code_named(answer.header["code"].text("INTERNAL")), answer.header["message"].text("the compiler gave no reason"));
+            throw Failure(code_named(answer.header["code"].text("INTERNAL")),
+                          answer.header["message"].text("the compiler gave no reason"));
         }
         precision = retry;
     }

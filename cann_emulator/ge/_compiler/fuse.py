@@ -42,7 +42,6 @@ _NEAR = 4096  # elements up to which operations that share nothing run together 
 _PLAIN = {
     "Exp": {"base": -1.0, "scale": 1.0, "shift": 0.0},
     "Log": {"base": -1.0, "scale": 1.0, "shift": 0.0},
-    "IsInf": {},
 }
 
 
@@ -61,13 +60,13 @@ def _cast(op: Operation) -> str | None:
     return f"cast.{source}.{target}" if source in _ALL and target in _ALL else None
 
 
-_SPECIAL: dict[str, Callable[[Operation], str | None]] = {"SelectV2": _select, "Select": _select, "Cast": _cast}
+SPECIAL: dict[str, Callable[[Operation], str | None]] = {"SelectV2": _select, "Select": _select, "Cast": _cast}
 
 
 def kernel_of(op: Operation) -> str | None:
     """The native kernel that computes an operation, "add.f32"; None where there is none."""
-    if op.type in _SPECIAL:
-        return _SPECIAL[op.type](op)
+    if op.type in SPECIAL:
+        return SPECIAL[op.type](op)
     found = KERNELS.get(op.type)
     if found is None:
         found = HEAVY.get(op.type)
@@ -95,7 +94,7 @@ class _Group:
         self.read.update(id(value.root) for value in op.reads())
 
 
-def _as_made(value: Value) -> bool:
+def as_made(value: Value) -> bool:
     """Whether a value shows its root as it was made: in another shape or dtype of the same size at most."""
     root = value.root
     return value is root or (
@@ -137,7 +136,7 @@ def fuse(block: Block, together: bool = True) -> None:
             group = maker.get(id(value.root))
             if group is None:
                 continue
-            if group.count != count or not _as_made(value) or not together:
+            if group.count != count or not as_made(value) or not together:
                 close(group)
                 chosen = None if chosen is group else chosen
             elif chosen is None:
@@ -174,7 +173,7 @@ def _users(block: Block) -> dict[int, list[Operation | None]]:
     users: dict[int, list[Operation | None]] = {}
     for op in block.operations:
         for value in op.reads():
-            users.setdefault(id(value.root), []).append(op if _as_made(value) else None)
+            users.setdefault(id(value.root), []).append(op if as_made(value) else None)
     for value in block.outputs:
         users.setdefault(id(value.root), []).append(None)
     return users

@@ -1,6 +1,7 @@
 """The options of Graph Engine: which names are known, and what their values may be."""
 
 import difflib
+import os
 
 from ..error import GraphFault
 
@@ -70,6 +71,14 @@ _REFUSED = {
     "ge.dynamicImageSize": "models with dynamic shapes",
     "ge.externalWeight": "constants in files of their own",
 }
+
+
+_DEFAULT_SOC = "Ascend910_9391"  # the emulated devices', where the environment names none
+
+
+def soc_of(options: dict[str, str]) -> str:
+    """The SoC that a model is for: the option's, else that of the emulated devices."""
+    return options.get("ge.socVersion") or os.environ.get("CANN_EMULATOR_SOC") or _DEFAULT_SOC
 
 
 def check(options: dict[str, str], known: dict[str, tuple[str, ...] | None]) -> None:

@@ -158,11 +158,8 @@ def _bitcast(op: Operation) -> Facts:
 
     target, dims = dtype_of(op, "type"), op.dims("x")
     before, after = BYTES[op.dtype("x")], BYTES[target]
-    if before > after:
-        if op.attrs.get("keep_dim"):
-            raise op.fault("keep_dim with dtypes of different sizes")
-        if not dims or dims[-1] * before != after:
-            pass
+    if before != after and op.attrs.get("keep_dim"):
+        raise op.fault("keep_dim needs dtypes of the same size")
     if before == after:
         return [(target, dims)]
     if before > after:

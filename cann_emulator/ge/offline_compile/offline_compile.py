@@ -9,7 +9,6 @@ from .._compiler.compile import compile_graph
 from ..error import GeError, GraphFault, ge_error
 from ..graph.graph import Graph
 
-_DEFAULT_SOC = "Ascend910_9391"
 _state: dict[str, dict[str, str]] = {}  # "options" after build_initialize
 
 
@@ -61,18 +60,16 @@ def _texts(options: dict[str, str] | None, name: str) -> dict[str, str]:
 
 
 def build_initialize(global_options: dict[str, str] | None = None) -> None:
-    """Prepares this process for building models.
+    """Prepares this process for building models; a second call changes nothing, as in CANN.
 
     Args:
         global_options: options of all models; `ge.socVersion` names the SoC (default: that of the emulated device).
 
     Raises:
-        GeError: an option is not known or has a value that it cannot have, or the process is prepared already.
+        GeError: an option is not known or has a value that it cannot have.
     """
     options = _texts(global_options, "global_options")
     try:
-        if "options" in _state:
-            raise GraphFault("E19999", "build_initialize was called before; call build_finalize first.")
         known_options.check(options, known_options.GLOBAL)
         soc = options.get("ge.socVersion", "")
         if soc and not soc.startswith("Ascend"):
@@ -81,7 +78,7 @@ def build_initialize(global_options: dict[str, str] | None = None) -> None:
             )
     except GraphFault as fault:
         raise ge_error("BuildInitialize", fault) from None
-    _state["options"] = options
+    _state.setdefault("options", options)
 
 
 def build_finalize() -> None:
@@ -119,9 +116,8 @@ def _build(graph: Graph, options: dict[str, str]) -> bytes:
             "without ge.exec.precision_mode_v2=origin (or ge.exec.precision_mode=must_keep_origin_dtype) CANN computes "
             "float32 in float16; the CANN emulator does not imitate that. Set the option.",
         )
-    soc = options.get("ge.socVersion") or os.environ.get("CANN_EMULATOR_SOC") or _DEFAULT_SOC
     autofuse = "--enable_autofuse=false" not in os.environ.get("AUTOFUSE_FLAGS", "")
-    return compile_graph(graph, soc, options, autofuse)
+    return compile_graph(graph, known_options.soc_of(options), options, autofuse)
 
 
 def save_model(output_file: str, model: ModelBuffer) -> None:

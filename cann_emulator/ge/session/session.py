@@ -16,7 +16,6 @@ from ..graph.tensor import Tensor
 from ..graph.tensor_desc import TensorDesc
 from ..graph.types import DataType, Format
 
-_DEFAULT_SOC = "Ascend910_9391"
 _TO_DEVICE, _TO_HOST = 1, 2
 
 
@@ -177,8 +176,7 @@ class Session:
                     raise GraphFault(
                         "E10001", "set ge.exec.precision_mode_v2=origin: the CANN emulator keeps the graph's dtypes."
                     )
-                soc = options.get("ge.socVersion") or os.environ.get("CANN_EMULATOR_SOC") or _DEFAULT_SOC
-                self._loaded[graph_id] = _Loaded(compile_graph(graph, soc, options, True))
+                self._loaded[graph_id] = _Loaded(compile_graph(graph, known_options.soc_of(options), options, True))
             return self._loaded[graph_id].run(inputs)
         except GraphFault as fault:
             raise ge_error("RunGraph", fault, graph_id=graph_id) from None

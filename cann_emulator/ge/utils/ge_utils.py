@@ -1,9 +1,9 @@
 """Shape inference and support checks without compiling."""
 
-import os
 from typing import TYPE_CHECKING
 
 from .._compiler.build import Builder
+from .._compiler.options import soc_of
 from .._compiler.prototypes import LONG
 from ..error import GraphFault
 from ..graph.tensor_desc import TensorDesc, checked_dims
@@ -13,11 +13,9 @@ if TYPE_CHECKING:
     from ..graph.graph import Graph
     from ..graph.node import Node
 
-_DEFAULT_SOC = "Ascend910_9391"
-
 
 def _builder() -> Builder:
-    return Builder(os.environ.get("CANN_EMULATOR_SOC") or _DEFAULT_SOC)
+    return Builder(soc_of({}))
 
 
 class GeUtils:

@@ -27,15 +27,7 @@ def gather_nd(n: Node) -> None:
 @kernel("GatherElements")
 def gather_elements(n: Node) -> None:
     """Elements along a dimension, by index."""
-    x, index, y = bits(n.x), n.index, bits(n.y)
-    if index.dtype != torch.int64:
-        n.run(_gather_elements, x, index, y, n.attr("dim", 0))
-    else:
-        n.call("gather.out", x, n.attr("dim", 0), index, out=y)
-
-
-def _gather_elements(x: torch.Tensor, index: torch.Tensor, y: torch.Tensor, dim: int) -> None:
-    torch.gather(x, dim, index.long(), out=y)
+    n.call("cann_emulator::gather_elements", bits(n.x), n.attr("dim", 0), n.index, bits(n.y))
 
 
 @kernel(*[f"TensorScatter{mode}" for mode in ("Update", "Add", "Sub", "Max", "Min")],

@@ -1,17 +1,26 @@
 """Matrix products and linear algebra."""
 
+import itertools
+import math
+
 import torch
 
 from .registry import Node, kernel
 
+_CALLS = 64  # products that a batch is cut into rather than copied
 
-def _operand(x: torch.Tensor, flip: bool, batch: list[int]) -> torch.Tensor:
-    """A matrix operand with one batch dimension, or none; a view where there is one."""
-    if flip:
-        x = x.transpose(-1, -2)
-    if not batch:
-        return x.reshape(x.shape[-2:])
-    return x.expand(batch + list(x.shape[-2:])).flatten(0, -3)
+
+def _joined(sizes: list[int], strides: list[int]) -> int:
+    """How many of the last dimensions one stride walks."""
+    count = 0
+    expected: int | None = None
+    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+        if size != 1:
+            if expected is not None and stride != expected:
+                break
+            expected = size * stride
+        count += 1
+    return count
 
 
 @kernel("MatMul", "MatMulV2", "MatMulV3", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
@@ -19,51 +28,36 @@ def matmul(n: Node) -> None:
     """A product of matrices, in fp32 or wider, rounded once."""
     a, b, y = n.x1, n.x2, n.y
     flips = [bool(n.attr(f"transpose_x{i}", n.attr(f"adj_x{i}", False))) for i in (1, 2)]
+    a, b = (x.transpose(-1, -2) if flip else x for x, flip in zip((a, b), flips, strict=True))
     bias = n.inputs.get("bias")
     if not y.numel():
         return
     batch = list(y.shape[:-2])
-    if all(size == 1 for size in batch):
-        batch = []
-    if (
-        a.numel()
-        and _viewable(a, flips[0], batch)
-        and _viewable(b, flips[1], batch)
-        and y.dtype == a.dtype
-        and y.element_size() >= 4
-    ):
-        a, b = _operand(a, flips[0], batch), _operand(b, flips[1], batch)
-        n.call("bmm.out" if batch else "mm.out", a, b, out=y.view([*a.shape[:-1], b.shape[-1]]))
+    a, b = (x.expand(batch + list(x.shape[-2:])) for x in (a, b))
+    if not a.numel():
+        n.call("fill_.Scalar", y, 0)
         if bias is not None:
             n.call("add_.Tensor", y, bias)
         return
-    n.run(_matmul, a, b, y, flips, bias)
+    # Batch dimensions that one stride walks go together; a product for each index of the others.
+    together = min(_joined(batch, list(x.stride()[:-2])) for x in (a, b))
+    outer = batch[: len(batch) - together]
+    if y.dtype != a.dtype or y.element_size() < 4 or math.prod(outer) > _CALLS:
+        n.run(_matmul, a, b, y, bias)
+        return
+    single = math.prod(batch[len(batch) - together :]) == 1
+    for index in itertools.product(*map(range, outer)):
+        parts = [x[index].view(*([] if single else [-1]), *x.shape[-2:]) for x in (a, b, y)]
+        n.call("mm.out" if single else "bmm.out", *parts[:2], out=parts[2])
+    if bias is not None:
+        n.call("add_.Tensor", y, bias)
 
 
-def _viewable(x: torch.Tensor, flip: bool, batch: list[int]) -> bool:
-    """Whether the operand with one batch dimension is a view, which a loaded model may keep."""
-    if not batch:
-        return True
-    wide = (x.transpose(-1, -2) if flip else x).expand(
-        [*batch, x.shape[-1 if flip else -2], x.shape[-2 if flip else -1]]
-    )
-    try:
-        wide.view([-1, *wide.shape[-2:]])
-    except RuntimeError:
-        return False
-    return True
-
-
-def _matmul(a: torch.Tensor, b: torch.Tensor, y: torch.Tensor, flips: list[bool], bias: torch.Tensor | None) -> None:
-    a = a.transpose(-1, -2) if flips[0] else a
-    b = b.transpose(-1, -2) if flips[1] else b
-    wide = (
-        torch.int32
-        if not a.is_floating_point() and not a.is_complex()
-        else torch.float32
-        if a.element_size() < 4
-        else a.dtype
-    )
+def _matmul(a: torch.Tensor, b: torch.Tensor, y: torch.Tensor, bias: torch.Tensor | None) -> None:
+    if a.is_floating_point() or a.is_complex():
+        wide = torch.float32 if a.element_size() < 4 else a.dtype
+    else:
+        wide = torch.int32
     product = torch.matmul(a.to(wide), b.to(wide))
     y.copy_(product if bias is None else product + bias.to(wide))
 

@@ -49,6 +49,47 @@ void gather(const at::Tensor& given, const at::Tensor& given_indices, int64_t ax
     });
 }
 
+template <typename T, typename Index>
+void gather_along(const T* from, const Index* index, T* to, int64_t outer, int64_t size, int64_t count, int64_t inner) {
+    for (int64_t o = 0; o < outer; ++o, from += size * inner) {
+        for (int64_t i = 0; i < count * inner; ++i, ++index, ++to) {
+            if (*index < 0 || *index >= size) outside(*index, size);
+            *to = from[*index * inner + i % inner];
+        }
+    }
+}
+
+// y[i][j] = x[index[i][j]][j], for dimension 0 of two.
+void gather_elements(const at::Tensor& given, int64_t dim, const at::Tensor& given_index, const at::Tensor& y) {
+    const int64_t rank = given.dim(), axis = dim < 0 ? dim + rank : dim;
+    bool same = rank > 0;
+    int64_t outer = 1, inner = 1;
+    for (int64_t d = 0; d < rank; ++d) {
+        if (d == axis) continue;
+        same = same && given.size(d) == given_index.size(d);
+        (d < axis ? outer : inner) *= given.size(d);
+    }
+    if (!same || given.element_size() > 8) {
+        y.copy_(given.gather(dim, given_index.to(at::kLong)));
+        return;
+    }
+    const at::Tensor x = given.contiguous(), indices = given_index.contiguous();
+    const int64_t size = x.size(axis), count = indices.size(axis);
+    with_index(indices, [&](const auto* index) {
+        const auto run = [&](auto element) {
+            using T = decltype(element);
+            gather_along(static_cast<const T*>(x.const_data_ptr()), index, static_cast<T*>(y.data_ptr()), outer, size,
+                         count, inner);
+        };
+        switch (x.element_size()) {
+            case 1: return run(uint8_t{});
+            case 2: return run(uint16_t{});
+            case 4: return run(uint32_t{});
+            default: return run(uint64_t{});
+        }
+    });
+}
+
 // Where a tuple of indices points, in slices; walks the rows of `indices`.
 template <typename Work>
 void each_slice(const at::Tensor& indices, at::IntArrayRef dims, const Work& work) {
@@ -174,6 +215,7 @@ void begin_as(const at::Tensor& x, const at::Tensor& y) {
 
 TORCH_LIBRARY_FRAGMENT(cann_emulator, library) {
     library.def("gather(Tensor x, Tensor indices, int axis, int batch, Tensor(a!) y) -> ()", &emu::gather);
+    library.def("gather_elements(Tensor x, int dim, Tensor index, Tensor(a!) y) -> ()", &emu::gather_elements);
     library.def("gather_nd(Tensor x, Tensor indices, Tensor(a!) y) -> ()", &emu::gather_nd);
     library.def("scatter_nd(Tensor(a!) y, Tensor indices, Tensor updates, int mode) -> ()", &emu::scatter_nd);
     library.def("begin_as(Tensor x, Tensor(a!) y) -> ()", &emu::begin_as);

@@ -16,8 +16,14 @@ namespace emu {
 namespace {
 
 std::mutex g_mutex;
-std::map<uint32_t, std::shared_ptr<Model>> g_models;
 uint32_t g_next_id = 1;
+
+// Never destroyed: models that are still loaded when the process ends hold Python objects and tensors of torch, which
+// are gone by then.
+std::map<uint32_t, std::shared_ptr<Model>>& models() {
+    static auto& loaded = *new std::map<uint32_t, std::shared_ptr<Model>>;
+    return loaded;
+}
 
 // libopapi.so has the kernels. It lies beside this library, which does not link it: programs without models do not
 // need it.
@@ -70,7 +76,7 @@ int load(const void* data, size_t bytes, uint32_t* id, void* work, size_t work_b
     image.program = image.weights = {};  // the caller may free its memory now
     const std::lock_guard lock(g_mutex);
     *id = g_next_id++;
-    g_models.emplace(*id, std::move(model));
+    models().emplace(*id, std::move(model));
     return 0;
 }
 
@@ -93,8 +99,8 @@ Model::~Model() {
 
 std::shared_ptr<Model> find_model(uint32_t id, const char* call) {
     const std::lock_guard lock(g_mutex);
-    const auto found = g_models.find(id);
-    if (found != g_models.end()) return found->second;
+    const auto found = models().find(id);
+    if (found != models().end()) return found->second;
     fail(ACL_ERROR_GE_EXEC_MODEL_ID_INVALID, "%s: %u is not the id of a loaded model.", call, id);
     return nullptr;
 }
@@ -164,7 +170,7 @@ ACL_API int aclmdlUnload(uint32_t id) {
     std::shared_ptr<emu::Model> model = emu::find_model(id, "aclmdlUnload");
     if (!model) return ACL_ERROR_GE_EXEC_MODEL_ID_INVALID;
     const std::lock_guard lock(emu::g_mutex);
-    emu::g_models.erase(id);
+    emu::models().erase(id);
     return 0;
 }
 

@@ -1,0 +1,119 @@
+"""Programs over eight devices against the same programs on one."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+SPECS = [P(), P("a"), P("b"), P(None, "a"), P("a", "b"), P("b", "a"), P(("a", "b")), P(("b", "a")), P(None, ("a", "b"))]
+
+
+@pytest.fixture(scope="module")
+def mesh() -> Mesh:
+    devices = jax.devices("npu")
+    if len(devices) < 8:
+        pytest.fail("eight devices are needed: CANN_EMULATOR_DEVICES=8")
+    return Mesh(np.array(devices[:8]).reshape(4, 2), ("a", "b"))
+
+
+def data(*shape: int) -> np.ndarray:
+    """Numbers that differ everywhere."""
+    return (np.arange(np.prod(shape), dtype=np.float32).reshape(shape) % 37) / 7 - 2
+
+
+def test_any_sharding_turns_into_any_other(mesh):
+    x = data(16, 8)
+    for before, after in itertools.product(SPECS, SPECS):
+        source = jax.device_put(x, NamedSharding(mesh, before))
+        moved = jax.jit(lambda t: t * 1, out_shardings=NamedSharding(mesh, after))(source)
+        assert moved.sharding.is_equivalent_to(NamedSharding(mesh, after), 2)
+        for shard in moved.addressable_shards:
+            np.testing.assert_array_equal(shard.data, x[shard.index], err_msg=f"{before} to {after}")
+
+
+PROGRAMS = {
+    "product": lambda x: x @ x.T,
+    "maximum": lambda x: x.max(0),
+    "minimum of one side": lambda x: jnp.minimum(x.min(1), 3),
+    "argmax": lambda x: jnp.argmax(x, 0),
+    "softmax": lambda x: jax.nn.softmax(x, -1),
+    "neighbours": lambda x: x[1:] - x[:-1],
+    "cumulative": lambda x: jnp.cumsum(x, 0),
+    "sorted": lambda x: jnp.sort(-x, 0),
+    "gathered": lambda x: x[jnp.array([3, 1, 15])],
+    "scattered": lambda x: x.at[jnp.array([3, 1, 15])].add(1),
+    "padded": lambda x: jnp.pad(x, ((1, 2), (0, 3))),
+    "reversed": lambda x: x[::-1, ::2],
+    "any": lambda x: (x > 3).any(0),
+    "product of elements": lambda x: (x / 3).prod(0),
+    "loop": lambda x: jax.lax.scan(lambda c, y: (jnp.tanh(c + y), c.sum()), x[0], x),
+    "branch": lambda x: jax.lax.cond(x[0, 0] > 0, lambda t: t * 2, lambda t: t - 1, x),
+    "random": lambda x: x + jax.random.normal(jax.random.PRNGKey(0), x.shape),
+    "gradient": jax.grad(lambda x: jnp.sum(jnp.tanh(x @ x.T) ** 2)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("spec", [P("a", "b"), P("b"), P(None, "a")], ids=str)
+def test_a_sharded_program_computes_what_one_device_does(name, spec, mesh):
+    x = data(16, 8)
+    with jax.default_device(jax.devices("cpu")[0]):
+        want = jax.jit(PROGRAMS[name])(x)
+    got = jax.jit(PROGRAMS[name], in_shardings=NamedSharding(mesh, spec))(x)
+    for mine, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_collectives_by_name(mesh):
+    x = data(8, 8)
+
+    def body(t):
+        return (
+            jax.lax.psum(t, "a"),
+            jax.lax.pmax(t, ("a", "b")),
+            jax.lax.all_gather(t, "b", axis=1, tiled=True),
+            jax.lax.psum_scatter(t, "b", scatter_dimension=0, tiled=True),
+            jax.lax.all_to_all(t, "b", 0, 1, tiled=True),
+            jax.lax.ppermute(t, "a", [(i, (i + 1) % 4) for i in range(4)]),
+            t + jax.lax.axis_index("a") * 10 + jax.lax.axis_index("b"),
+            jax.lax.psum(t.astype(jnp.complex64) * 1j, "b"),
+        )
+
+    sharded = jax.shard_map(body, mesh=mesh, in_specs=P("a", "b"), out_specs=P("a", "b"), check_vma=False)
+    got = [np.asarray(part) for part in jax.jit(sharded)(x)]
+    blocks = x.reshape(4, 2, 2, 4).transpose(0, 2, 1, 3)  # [a, b, rows, columns]
+    whole = lambda parts: np.concatenate([np.concatenate(list(row), 1) for row in parts], 0)  # noqa: E731
+    parts = [[blocks[i, j] for j in range(2)] for i in range(4)]
+    want = [
+        whole([[sum(parts[k][j] for k in range(4)) for j in range(2)] for _ in range(4)]),
+        whole([[blocks.max((0, 1)) for _ in range(2)] for _ in range(4)]),
+        whole([[np.concatenate(parts[i], 1) for _ in range(2)] for i in range(4)]),
+        whole([[(parts[i][0] + parts[i][1])[j : j + 1] for j in range(2)] for i in range(4)]),
+        whole([[np.concatenate([parts[i][k][j : j + 1] for k in range(2)], 1) for j in range(2)] for i in range(4)]),
+        whole([[parts[(i - 1) % 4][j] for j in range(2)] for i in range(4)]),
+        whole([[parts[i][j] + i * 10 + j for j in range(2)] for i in range(4)]),
+        whole([[(parts[i][0] + parts[i][1]) * 1j for _ in range(2)] for i in range(4)]),
+    ]
+    for mine, theirs in zip(got, want, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+
+
+def test_a_callback_of_a_sharded_program_is_made_once(mesh):
+    calls = []
+
+    def host(t):
+        calls.append(t.shape)
+        return np.asarray(t) * 2
+
+    def program(t):
+        return jax.pure_callback(host, jax.ShapeDtypeStruct(t.shape, t.dtype), t) + 1
+
+    x = data(8, 4)
+    np.testing.assert_array_equal(jax.jit(program, in_shardings=NamedSharding(mesh, P("a")))(x), x * 2 + 1)
+    assert calls == [(8, 4)]
