@@ -27,7 +27,7 @@ def configure(data: Path, *flags: str) -> None:
         (["--training.seq_len", "100"], "training.seq_len 100 is not divisible by 8"),
         (["--training.global_batch_size", "3"], "training.global_batch_size 3 is not divisible by 2"),
         (["--parallelism.tensor_parallel_degree", "2"], "1 processes cannot be arranged as"),
-        (["--parallelism.context_parallel_degree", "2"], "context parallelism is not served"),
+        (["--parallelism.context_parallel_degree", "2"], "1 processes cannot be arranged as"),
         (["--parallelism.spmd_backend", "full_dtensor"], "full_dtensor is not served"),
         (["--training.no-disable_cuda_graphs"], "graph capture of a step is not served"),
         (["--npu.memory_fraction", "2"], "memory_fraction must be above 0"),
