@@ -270,7 +270,7 @@ class JobConfig:
 
 def test_an_attribute_that_may_be_set_under_a_computed_name_cannot_be_decided(tmp_path: Path) -> None:
     old = "class Args:\n    def __init__(self):\n        self.dim = 1\n"
-    new = "class Args:\n    def __init__(self, **words):\n        for name in words:\n            setattr(self, name, 1)\n"
+    new = "class Args:\n    def __init__(self, *all):\n        for one in all:\n            setattr(self, one, 1)\n"
     code = "from torchtitan.loader import Args\n\nArgs().dim\n"
     analysis = run(tmp_path, new, code, old)
     (item,) = of_kind(analysis, "meaning")
