@@ -386,7 +386,8 @@ void Device_MemoryStats(PJRT_Device_MemoryStats_Args& args) {
     set(args.bytes_reserved, args.bytes_reserved_is_set, stats.reserved);
     set(args.peak_bytes_reserved, args.peak_bytes_reserved_is_set, stats.peak_reserved);
     set(args.largest_free_block_bytes, args.largest_free_block_bytes_is_set, stats.largest_free);
-    args.bytes_reservable_limit_is_set = args.pool_bytes_is_set = args.peak_pool_bytes_is_set = false;
+    set(args.bytes_reservable_limit, args.bytes_reservable_limit_is_set, stats.limit);
+    args.pool_bytes_is_set = args.peak_pool_bytes_is_set = false;
 }
 void Device_ClearMemoryStats(PJRT_Device_ClearMemoryStats_Args& args) { args.device->allocator->clear_peaks(); }
 
