@@ -87,6 +87,8 @@ def agreement(items: list[dict], truth: dict[str, list[dict]]) -> dict[str, Any]
     direct: set[tuple[str, int]] = set()
     moved_to: dict[tuple[str, int], set[str]] = {}
     for item in items:
+        if item["kind"] == "guarded-missing":  # the plugin catches the ImportError: reported, and no P0
+            found |= {(use["file"], use["line"]) for use in item["downstream"]}
         if item["grade"] == "P0":
             for use in item["downstream"] + item["cascade"]:
                 place = (use["file"], use["line"])

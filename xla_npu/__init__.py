@@ -5,7 +5,6 @@ device. Importing it changes nothing.
 """
 
 import logging
-import sys
 
 from xla_npu.library import cann_is_installed, find_library
 
@@ -39,10 +38,5 @@ def initialize() -> None:
 
     platform.check_versions()
     library = find_library()
-    xla_bridge.register_plugin(
-        PLATFORM,
-        priority=_PRIORITY,
-        library_path=str(library),
-        options={"python": sys.executable},
-    )
+    xla_bridge.register_plugin(PLATFORM, priority=_PRIORITY, library_path=str(library))
     platform.register(library)

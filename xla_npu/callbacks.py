@@ -10,7 +10,6 @@ import threading
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -87,12 +86,11 @@ def _handle(number: int, inputs: Any, outputs: Any, error: Any, capacity: int) -
         return 1
 
 
-def install(library: Path) -> None:
+def install(plugin: ctypes.CDLL) -> None:
     """Makes the plugin call back here, and JAX lower callbacks for `npu`."""
     from jax._src import callback as jax_callback
 
-    # The library that JAX has loaded: loading it again gives the same one.
-    ctypes.CDLL(str(library)).npu_set_callback_handler(_handle)
+    plugin.npu_set_callback_handler(_handle)
     with _installing:
         original = jax_callback.emit_python_callback
         if getattr(original, "knows_npu", False):

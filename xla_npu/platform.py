@@ -1,6 +1,8 @@
 """What JAX decides by a platform's name, registered for `npu`."""
 
+import ctypes
 import functools
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -53,7 +55,10 @@ def register(library: Path) -> None:
         jax.config.update("jax_platforms", f"{PLATFORM},cpu")
     if PLATFORM not in mlir._platforms_with_donation:
         mlir._platforms_with_donation.append(PLATFORM)
-    callbacks.install(library)
+    # The library that JAX has loaded: loading it again gives the same one.
+    plugin = ctypes.CDLL(str(library))
+    plugin.npu_set_interpreter(sys.executable.encode())
+    callbacks.install(plugin)
     dlpack.install()
     mlir.register_lowering(debugging.debug_callback_p, debugging.debug_callback_lowering, platform=PLATFORM)
     mlir.register_lowering(debugging.debug_print_p, debugging.debug_print_lowering_rule, platform=PLATFORM)

@@ -266,3 +266,13 @@ class JobConfig:
     (item,) = graded(analysis, Grade.P0)
     assert (item.kind, item.moved_to) == ("field-moved", "torchtitan.config.Attention.flash")
     assert places(item) == [("torchtitan_npu/run.toml", 3)]
+
+
+def test_an_attribute_that_may_be_set_under_a_computed_name_cannot_be_decided(tmp_path: Path) -> None:
+    old = "class Args:\n    def __init__(self):\n        self.dim = 1\n"
+    new = "class Args:\n    def __init__(self, *all):\n        for one in all:\n            setattr(self, one, 1)\n"
+    code = "from torchtitan.loader import Args\n\nArgs().dim\n"
+    analysis = run(tmp_path, new, code, old)
+    (item,) = of_kind(analysis, "meaning")
+    assert (item.grade, item.upstream_symbol) == (Grade.P2, "torchtitan.loader.Args.dim")
+    assert "computed name" in item.what

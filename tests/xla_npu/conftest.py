@@ -1,6 +1,5 @@
 """A client of the plugin without JAX: programs come from a compiler that answers with the program itself."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,24 +19,8 @@ def plugin() -> Plugin:
 
 @pytest.fixture(scope="module")
 def client(plugin: Plugin) -> Iterator[Client]:
-    previous = os.environ.get("XLA_NPU_PYTHON")
-    os.environ["XLA_NPU_PYTHON"] = str(ECHO_COMPILER)
-    made = Client(plugin)
-    if previous is None:
-        del os.environ["XLA_NPU_PYTHON"]
-    else:
-        os.environ["XLA_NPU_PYTHON"] = previous
-    yield made
-    made.close()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_graph_engine() -> Iterator[None]:
-    """GE can be set up once in a process: what an earlier module set up ends, and so does this module's."""
-    from ge.offline_compile import build_finalize
-
-    from xla_npu.compiler.backend import release
-
-    build_finalize()
-    yield
-    release()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XLA_NPU_PYTHON", str(ECHO_COMPILER))
+        made = Client(plugin)
+        yield made
+        made.close()

@@ -22,10 +22,12 @@ void copy(const Model::Span& to, const Model::Span& from, void* stream) {
 }
 }  // namespace
 
-Communicators::~Communicators() {
+void Communicators::release() {
+    std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& [devices, communicators] : communicators_) {
         for (void* communicator : communicators) hccl().HcclCommDestroy(communicator);
     }
+    communicators_.clear();
 }
 
 void* Communicators::get(const std::vector<int32_t>& devices, size_t rank) {

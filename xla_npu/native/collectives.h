@@ -12,10 +12,12 @@ namespace npu {
 class Communicators {
 public:
     Communicators() = default;
-    ~Communicators();
+    ~Communicators() { release(); }
     Communicators(const Communicators&) = delete;
     Communicators& operator=(const Communicators&) = delete;
 
+    // Gives all communicators back to HCCL; those that are needed again are made again.
+    void release();
     // This device's part of the step, on its compute stream. Every other device of the step's group calls it too.
     void run(const Step& step, const Program& program, const Loaded& loaded, const Model::Span& input,
              const Model::Span& output);

@@ -60,9 +60,7 @@ Settings settings_of(const PJRT_NamedValue* options, size_t count) {
     }
     for (size_t i = 0; i < count; ++i) {
         const std::string name(options[i].name, options[i].name_size);
-        if (name == "python" && options[i].type == PJRT_VALUE_STRING) {
-            set_interpreter({options[i].string_value, options[i].value_size});
-        } else if (name == "memory_fraction" && options[i].type == PJRT_VALUE_FLOAT) {
+        if (name == "memory_fraction" && options[i].type == PJRT_VALUE_FLOAT) {
             settings.memory_fraction = options[i].float_value;
         }
     }
@@ -250,7 +248,7 @@ PJRT_Client::PJRT_Client(const PJRT_NamedValue* options, size_t count) {
         }
     }
     devices.front()->activate();
-    workers = std::make_unique<Workers>(interpreter());
+    workers = std::make_unique<Workers>();
     communicators = std::make_unique<Communicators>();
 }
 
@@ -286,8 +284,8 @@ void Client_Destroy(PJRT_Client_Destroy_Args& args) {
         NPU_CALL(aclrtSynchronizeStream, device->compute->handle);
         device->allocator->trim();
     }
-    client.workers.reset();
-    client.communicators.reset();
+    client.workers->stop();
+    client.communicators->release();
 }
 void Client_PlatformName(PJRT_Client_PlatformName_Args& args) {
     args.platform_name = platform_name;
@@ -388,7 +386,8 @@ void Device_MemoryStats(PJRT_Device_MemoryStats_Args& args) {
     set(args.bytes_reserved, args.bytes_reserved_is_set, stats.reserved);
     set(args.peak_bytes_reserved, args.peak_bytes_reserved_is_set, stats.peak_reserved);
     set(args.largest_free_block_bytes, args.largest_free_block_bytes_is_set, stats.largest_free);
-    args.bytes_reservable_limit_is_set = args.pool_bytes_is_set = args.peak_pool_bytes_is_set = false;
+    set(args.bytes_reservable_limit, args.bytes_reservable_limit_is_set, stats.limit);
+    args.pool_bytes_is_set = args.peak_pool_bytes_is_set = false;
 }
 void Device_ClearMemoryStats(PJRT_Device_ClearMemoryStats_Args& args) { args.device->allocator->clear_peaks(); }
 

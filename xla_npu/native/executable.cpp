@@ -229,7 +229,7 @@ void Client_Compile(PJRT_Client_Compile_Args& args) {
 
 void Compile(PJRT_Compile_Args& args) {
     const PJRT_Client* client = args.client ? args.client : args.topology->client;
-    static Workers& alone = *new Workers(interpreter());  // of topologies that no client describes
+    static Workers& alone = *new Workers;  // of topologies that no client describes
     Workers& workers = client ? *client->workers : alone;
     const auto program =
         compile(*args.program, {args.compile_options, args.compile_options_size}, workers, *args.topology);

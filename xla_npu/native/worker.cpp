@@ -64,18 +64,14 @@ PJRT_Error_Code code_named(const std::string& name) {
 namespace {
 std::mutex interpreter_mutex;
 std::string named_interpreter = "python3";
-}  // namespace
 
+// The Python that runs the compiler: XLA_NPU_PYTHON, else the one whose package loaded the plugin.
 std::string interpreter() {
     if (const char* python = std::getenv("XLA_NPU_PYTHON")) return python;
     std::lock_guard<std::mutex> lock(interpreter_mutex);
     return named_interpreter;
 }
-
-void set_interpreter(std::string python) {
-    std::lock_guard<std::mutex> lock(interpreter_mutex);
-    named_interpreter = std::move(python);
-}
+}  // namespace
 
 Worker::Worker(std::string python, std::string precision)
     : python_(std::move(python)), precision_(std::move(precision)) {}
@@ -160,11 +156,17 @@ Answer Worker::ask(const std::string& header, std::string_view code, std::string
     }
 }
 
-Worker& Workers::worker(const std::string& precision) {
+std::shared_ptr<Worker> Workers::worker(const std::string& precision) {
     std::lock_guard<std::mutex> lock(mutex_);
     auto& found = workers_[precision];
-    if (!found) found = std::make_unique<Worker>(python_, precision);
-    return *found;
+    if (!found) found = std::make_shared<Worker>(interpreter(), precision);
+    return found;
+}
+
+void Workers::stop() {
+    std::map<std::string, std::shared_ptr<Worker>> ended;  // outside of the lock
+    std::lock_guard<std::mutex> lock(mutex_);
+    ended.swap(workers_);
 }
 
 Answer Workers::ask(const char* what, const Source& source, const std::string& soc, int devices) {
@@ -175,7 +177,7 @@ Answer Workers::ask(const char* what, const Source& source, const std::string& s
                                ", \"default_memory\": \"device\"}";
     std::string precision;  // the compiler asks for another process where GE must be set up differently
     for (;;) {
-        Answer answer = worker(precision).ask(header, source.code, source.options);
+        Answer answer = worker(precision)->ask(header, source.code, source.options);
         if (answer.header["ok"].truth(false)) return answer;
         const std::string retry = answer.header["retry_precision"].text("");
         if (retry.empty() || retry == precision) {
@@ -187,3 +189,9 @@ Answer Workers::ask(const char* what, const Source& source, const std::string& s
 }
 
 }  // namespace npu
+
+// Called once by the Python package.
+extern "C" __attribute__((visibility("default"))) void npu_set_interpreter(const char* python) {
+    std::lock_guard<std::mutex> lock(npu::interpreter_mutex);
+    npu::named_interpreter = python;
+}

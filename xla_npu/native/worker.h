@@ -38,23 +38,20 @@ private:
     int process_ = -1;
 };
 
-// The Python that runs the compiler: XLA_NPU_PYTHON, else what the package named, else python3.
-std::string interpreter();
-void set_interpreter(std::string python);
-
 class Workers {
 public:
-    explicit Workers(std::string python) : python_(std::move(python)) {}
     // What the compiler does with a program: `compile` it, or show it as it was just before (`optimized`). Throws the
     // compiler's error.
     Answer ask(const char* what, const Source& source, const std::string& soc, int devices);
 
-private:
-    Worker& worker(const std::string& precision);
+    // Ends all processes; the next program starts new ones.
+    void stop();
 
-    const std::string python_;
+private:
+    std::shared_ptr<Worker> worker(const std::string& precision);
+
     std::mutex mutex_;
-    std::map<std::string, std::unique_ptr<Worker>> workers_;
+    std::map<std::string, std::shared_ptr<Worker>> workers_;
 };
 
 }  // namespace npu
