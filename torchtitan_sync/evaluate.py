@@ -42,7 +42,9 @@ class Evaluator(Expressions):
 
     def function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, cls: Class | None, qualified: str) -> Scope:
         """Walk one function; `returned` then holds what it returns. The scope holds what its names stand for."""
-        scope = self._function_body(node, Scope(cls=cls), qualified)
+        # The annotations of a method see the names in its class, such as a nested `Config`.
+        body = cls.name if cls is not None and qualified == f"{cls.name}.{node.name}" else ""
+        scope = self._function_body(node, Scope(cls=cls, body=body), qualified)
         self._finish()
         return scope
 

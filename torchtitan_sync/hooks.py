@@ -304,7 +304,8 @@ class Hooks:
         place = self._defined_at(value) or call.words.get(name, call.place)
         assert call.signature is not None
         symbol = f"{call.path}.{name}"
-        before, after = self._old.named(name), self._new.named(name)
+        before = self._old.of_field(_class_of(self._old, call), name)
+        after = self._new.of_field(_class_of(self._new, now), name)
         self._report("callback-signature", symbol, params, before, after, place, isinstance(value, Partial))
 
     def _defined_at(self, value: Value) -> Place | None:
@@ -315,6 +316,13 @@ class Hooks:
         file = self._findings.sources.modules.get(value.module)
         symbol = self._findings.new.symbol(value.module, value.name)
         return _definition_place(self._findings, file.path, symbol) if file is not None and symbol is not None else None
+
+
+def _class_of(sites: Sites, call: CallRef | None) -> Class | None:
+    """The class that a call constructs; None where it calls something else."""
+    found = sites.program.resolve_plainly(call.path) if call is not None else None
+    is_class = isinstance(found, Found) and found.symbol is not None and found.symbol.kind == "class"
+    return Class(found.module, found.name) if isinstance(found, Found) and is_class else None
 
 
 def _definition_place(findings: Findings, file: str, symbol: Symbol) -> Place:

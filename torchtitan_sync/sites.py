@@ -57,7 +57,11 @@ class Sites:
 
     def value(self, site: Site) -> Value | None:
         """What is called at a site."""
-        node = parse_expression(site.call.function)
+        return self._value(site, site.call.function)
+
+    def _value(self, site: Site, text: str) -> Value | None:
+        """What an expression stands for where a site is."""
+        node = parse_expression(text)
         if node is None:
             return None
         scope = site.call.scope
@@ -103,6 +107,23 @@ class Sites:
             elif value is None and self._defined.get(name, 0) <= _DISTINCT:
                 sites.append(site)
         return sites
+
+    def of_field(self, owner: Class | None, name: str) -> list[Site]:
+        """Calls of what a class's field holds, whichever object passes it on. A field that another class declares
+        under the same name holds something else. With no `owner`, all calls by that name."""
+        if owner is None:
+            return self.named(name)
+        return [site for site in self.named(name) if not self._of_another(site, owner, name)]
+
+    def _of_another(self, site: Site, owner: Class, name: str) -> bool:
+        value = self._value(site, site.call.function.rpartition(".")[0])
+        if not isinstance(value, Instance):
+            return False
+        found = self.program.attribute(value.of, name, follow=False)
+        if not isinstance(found, Found) or found.owner is None or self._related(found.owner, owner):
+            return False
+        symbol = self.program.class_symbol(found.owner)
+        return symbol is not None and name in symbol.members
 
     def of_build(self, owner: Class) -> list[Site]:
         """`config.build(...)` where the config is the class's own."""

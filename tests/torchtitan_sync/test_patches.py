@@ -179,3 +179,62 @@ def test_a_copy_of_upstream_code_that_changed_upstream_is_p1(tmp_path: Path) -> 
     code = COUNT.replace("total = 0\n", "total = 0\n    print('mine')\n")
     (item,) = of_kind(run(tmp_path, new, code, {"u.py": COUNT}), "copied-changed")
     assert (item.grade, item.upstream_symbol) == (Grade.P1, "torchtitan.u.count")
+
+
+CONFIG = """\
+from dataclasses import dataclass
+
+
+@dataclass
+class TextConfig:
+    processor: object
+"""
+IMAGES = """\
+from dataclasses import dataclass
+
+
+class Images:
+    @dataclass
+    class Config:
+        processor: object
+
+    def __init__(self, config: Config):
+        self._config = config
+
+    def go(self, sample):
+        return self._config.processor(sample, patch=1)
+"""
+CALLBACK = """\
+from torchtitan.text import TextConfig
+
+
+def process(sample):
+    return sample
+
+
+TEXT = TextConfig(processor=process)
+"""
+
+
+def test_a_field_of_the_same_name_in_another_class_is_another_callback(tmp_path: Path) -> None:
+    old: Files = {"text.py": CONFIG, "run.py": "def go(config):\n    return config.processor('a')\n"}
+    assert graded(run(tmp_path, {"images.py": IMAGES}, CALLBACK, old), Grade.P0) == []
+
+
+def test_a_callback_that_upstream_passes_on_is_found_at_the_object_that_holds_it(tmp_path: Path) -> None:
+    reader = """\
+from torchtitan.text import TextConfig
+
+
+class Reader:
+    def __init__(self, config: TextConfig):
+        self.processor = config.processor
+
+    def go(self, sample):
+        return self.processor(sample{more})
+"""
+    old: Files = {"text.py": CONFIG, "run.py": reader.format(more="")}
+    new: Files = {"run.py": reader.format(more=", patch=1"), "images.py": IMAGES}
+    (item,) = graded(run(tmp_path, new, CALLBACK, old), Grade.P0)
+    assert (item.kind, places(item)) == ("callback-signature", [("torchtitan_npu/use.py", 4)])
+    assert "run.py:9" in item.what
