@@ -5,6 +5,7 @@ import gc
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from torchtitan_sync import attribution, compare, grades, landscape, memory, surface, vocabulary
@@ -54,8 +55,11 @@ def _without_collector() -> Iterator[None]:
 def _analyse(changes: Range, plugin: Plugin, sources: surface.Sources, tables: Cache, say: Say) -> Analysis:
     say(f"reading {len(sources.modules)} files of {plugin.package} and upstream at {changes.old.label}")
     sources.parse()
-    tables.tables(sources.blobs())
-    old = _program(changes.old, plugin, sources, tables)
+    old_side = _read(changes.old, plugin)
+    say(f"reading upstream at {changes.new.label}")
+    new_side = _read(changes.new, plugin)
+    tables.tables(sources.blobs() | old_side.blobs() | new_side.blobs())
+    old = _program(old_side, sources, tables)
     mover: Mover | None = None
 
     def follow(owner: str, name: str) -> str | None:
@@ -64,8 +68,7 @@ def _analyse(changes: Range, plugin: Plugin, sources: surface.Sources, tables: C
     def formerly(owner: str, name: str) -> Value | None:
         return mover.formerly(owner, name) if mover is not None else None
 
-    say(f"reading upstream at {changes.new.label}")
-    new = _program(changes.new, plugin, sources, tables, follow, formerly)
+    new = _program(new_side, sources, tables, follow, formerly)
     mover = Mover(old, new, plugin.upstream, changes.renames(), plugin.replaced)
     findings = Findings(sources, old, new)
     say("resolving every reference at both")
@@ -99,19 +102,32 @@ def _cache_folder() -> Path:
     return Path(home) / "torchtitan-sync"
 
 
+@dataclass(frozen=True)
+class _Side:
+    """Upstream's modules at one snapshot, and the contents of their files by path."""
+
+    files: dict[str, File]
+    contents: dict[str, bytes]
+
+    def blobs(self) -> dict[str, bytes]:
+        return {file.blob: self.contents[file.path] for file in self.files.values()}
+
+
+def _read(snapshot: Snapshot, plugin: Plugin) -> _Side:
+    files = package_files(snapshot.files(), plugin.upstream)
+    if not files:
+        raise SyncError(f"upstream has no package {plugin.upstream} at {snapshot.label}")
+    return _Side(files, snapshot.read([file.path for file in files.values()]))
+
+
 def _program(
-    snapshot: Snapshot,
-    plugin: Plugin,
+    side: _Side,
     sources: surface.Sources,
     tables: Cache,
     follow: Follow | None = None,
     formerly: Formerly | None = None,
 ) -> Program:
-    files = package_files(snapshot.files(), plugin.upstream)
-    if not files:
-        raise SyncError(f"upstream has no package {plugin.upstream} at {snapshot.label}")
-    contents = snapshot.read([file.path for file in files.values()])
-    tables.tables({file.blob: contents[file.path] for file in files.values()})
+    files, contents = side.files, side.contents
     modules: dict[str, File] = {**sources.modules, **files}
     return Program(
         modules,

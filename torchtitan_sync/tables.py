@@ -13,8 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from torchtitan_sync import parallel
+
 # Raised whenever an outline's form changes; older entries on disk are then not read.
 VERSION = 4
+
+_MANY = 200
+"""From so many files on, a second process saves more than it costs to start."""
 
 
 @dataclass(slots=True)
@@ -433,11 +438,16 @@ class Cache:
     def __init__(self, path: Path | None) -> None:
         self._known: dict[str, Table] = {}
         self._fresh: dict[str, Table] = {}
+        self._rows: dict[str, bytes] = {}
+        """Fresh ones that are packed already."""
         self._database = _open(path) if path is not None else None
 
     def tables(self, sources: dict[str, bytes]) -> dict[str, Table]:
         """Outlines by blob id."""
-        self.load(sources)
+        cold = self.load(sources)
+        made = parallel.each(_row, {blob: sources[blob] for blob in cold}) if len(cold) > _MANY else {}
+        for blob, row in made.items():
+            self._known[blob], self._rows[blob] = _unpack(row), row
         for blob, source in sources.items():
             if blob not in self._known:
                 self._known[blob] = self._fresh[blob] = build(source)
@@ -453,7 +463,7 @@ class Cache:
             try:
                 rows = self._database.execute(f"select blob, data from outline where blob in ({marks})", part)
                 for blob, data in rows:
-                    self._known[blob] = _decode(json.loads(zlib.decompress(data)))
+                    self._known[blob] = _unpack(data)
             except (sqlite3.Error, zlib.error, ValueError, TypeError, KeyError):
                 break
         return {blob for blob in wanted if blob not in self._known}
@@ -462,18 +472,15 @@ class Cache:
         return self._known[blob]
 
     def save(self) -> None:
-        if self._database is None or not self._fresh:
+        if self._database is None or not (self._fresh or self._rows):
             return
-        rows = [
-            (blob, zlib.compress(json.dumps(_encode(table), separators=(",", ":")).encode(), 1))
-            for blob, table in self._fresh.items()
-        ]
+        rows = [*self._rows.items(), *((blob, _pack(table)) for blob, table in self._fresh.items())]
         try:
             with self._database:
                 self._database.executemany("insert or replace into outline values (?, ?)", rows)
         except sqlite3.Error:
             return
-        self._fresh = {}
+        self._fresh, self._rows = {}, {}
 
 
 def _open(path: Path) -> sqlite3.Connection | None:
@@ -488,6 +495,19 @@ def _open(path: Path) -> sqlite3.Connection | None:
         return database
     except (OSError, sqlite3.Error):
         return None
+
+
+def _row(source: bytes) -> bytes:
+    """From source to the form on disk: made in another process, it need not be packed again to be kept."""
+    return _pack(build(source))
+
+
+def _pack(table: Table) -> bytes:
+    return zlib.compress(json.dumps(_encode(table), separators=(",", ":")).encode(), 1)
+
+
+def _unpack(data: bytes) -> Table:
+    return _decode(json.loads(zlib.decompress(data)))
 
 
 def _encode(table: Table) -> dict[str, Any]:
