@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchtitan_sync import attribution, compare, grades, landscape, memory, surface, vocabulary
+from torchtitan_sync import attribution, compare, grades, landscape, memory, reached, surface, vocabulary
 from torchtitan_sync.changes import Changes
 from torchtitan_sync.findings import Findings
 from torchtitan_sync.hooks import Hooks
@@ -189,6 +189,7 @@ def _compare(findings: Findings, mover: Mover, before: Record, after: Record, pl
     changes.copies()
     changes.raised(before.handlers)
     changes.used(before)
+    reached.changed(findings, before)
     changes.fields(before)
     changes.third_party(before)
     changes.touched(before)

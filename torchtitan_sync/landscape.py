@@ -5,7 +5,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable
 
-from torchtitan_sync import surface
+from torchtitan_sync import pins, surface
 from torchtitan_sync.findings import Findings
 from torchtitan_sync.model import Range
 
@@ -83,6 +83,10 @@ def dependencies(findings: Findings, changes: Range) -> None:
                 found[name] = bound, path
         bounds.append(found)
     before, after = bounds
+    needs = {name: bound for name, (bound, _) in after.items() if before.get(name, ("",))[0] != bound}
+    release = changes.new.id.removeprefix("pypi:")
+    upstream = findings.sources.plugin.upstream
+    pins.compare(findings, needs | ({upstream: f"=={release}"} if release != changes.new.id else {}), upstream)
     if not before or not after:
         return
     for name in sorted({*before, *after}):

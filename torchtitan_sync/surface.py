@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from torchtitan_sync import settings
 from torchtitan_sync.evaluate import Evaluator
@@ -73,7 +73,7 @@ def read(plugin: Plugin) -> Sources:
         for path in _walk(plugin, plugin.root / name):
             if path.suffix in (".py", *_TEXT) and not path.is_relative_to(folder):
                 relative = _take(sources, path, ids)
-                if not _names(sources.contents[relative], plugin):
+                if not (is_requirements(relative) or _names(sources.contents[relative], plugin)):
                     del sources.contents[relative]
                     continue
                 if path.suffix == ".py" and not any(file.path == relative for file in sources.modules.values()):
@@ -82,6 +82,11 @@ def read(plugin: Plugin) -> Sources:
                     module = ".".join(parts[:-1] if is_package else parts)
                     sources.modules.setdefault(module, File(relative, ids[relative], is_package))
     return sources
+
+
+def is_requirements(path: str) -> bool:
+    name = PurePosixPath(path).name
+    return name == "pyproject.toml" or ("requirements" in name and name.endswith(".txt"))
 
 
 def _names(data: bytes, plugin: Plugin) -> bool:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.torchtitan_sync.ranges import Files, analysed, graded, of_kind, places
 from torchtitan_sync.model import Grade
 
@@ -276,3 +278,55 @@ def test_an_attribute_that_may_be_set_under_a_computed_name_cannot_be_decided(tm
     (item,) = of_kind(analysis, "meaning")
     assert (item.grade, item.upstream_symbol) == (Grade.P2, "torchtitan.loader.Args.dim")
     assert "computed name" in item.what
+
+
+MOE = """\
+def _run_experts(x, quantized=False):
+    if quantized:
+        x = x.quantize()
+    return x * 2
+
+
+def _unrelated(x):
+    return x
+
+
+class MoE:
+    def forward(self, x):
+        return self.shared(x) + _run_experts(x)
+
+    def shared(self, x):
+        return x
+"""
+
+
+def test_shared_code_behind_a_used_class_that_another_path_changed(tmp_path: Path) -> None:
+    """As in pytorch/torchtitan#1531: made for one quantised path, it broke every model that shares the helper."""
+    code = "from torchtitan.moe import MoE\n\n\nclass Mine(MoE):\n    def shared(self, x):\n        return x + 1\n"
+    changed = MOE.replace("    if quantized:\n", "    x = x.pad(16)\n    if quantized:\n")
+    changed = changed.replace("def _unrelated(x):\n    return x\n", "def _unrelated(x):\n    return -x\n")
+    subject = "[mxfp8] Pad the groups of tokens (#1517)"
+    mine: Files = {"torchtitan_npu/use.py": code}
+    analysis = analysed(tmp_path, {"moe.py": MOE}, {"moe.py": changed}, mine, subject=subject)
+    (item,) = [item for item in analysis.items if item.grade <= Grade.P2]
+    assert (item.kind, item.upstream_symbol) == ("used-changed", "torchtitan.moe._run_experts")
+    assert places(item) == [("torchtitan_npu/use.py", 1)]
+    assert "+x = x.pad(16)" in item.detail.replace(" " * 4, "")
+    assert [(commit.subject, commit.pr) for commit in item.commits] == [(subject, 1517)]
+
+
+REQUIRED = '[project]\nname = "t"\nrequires-python = ">=3.10"\ndependencies = ["torch>=2.{}", "rich>=13"]\n'
+
+
+@pytest.mark.parametrize(
+    ("pin", "fits"), [("torch==2.14.0", False), ("torch>=2.12,<2.15", False), ("torch>=2.14", True), ("torch", True)]
+)
+def test_a_requirement_of_the_plugin_that_the_new_upstream_rules_out(tmp_path: Path, pin: str, fits: bool) -> None:
+    """As in jax-ml/jax#21383: the message says which version to install, before anything fails to start."""
+    old: Files = {"a.py": "x = 1\n", "../pyproject.toml": REQUIRED.format(14)}
+    mine: Files = {"torchtitan_npu/use.py": "from torchtitan.a import x\n", "requirements.txt": f"rich\n{pin}\n"}
+    analysis = analysed(tmp_path, old, {"../pyproject.toml": REQUIRED.format(15)}, mine)
+    (item,) = of_kind(analysis, "dependency")
+    assert (item.grade, item.upstream_symbol) == (Grade.P2, "torch")
+    assert places(item) == ([] if fits else [("requirements.txt", 2)])
+    assert ("torch>=2.15" in item.suggestion) is not fits

@@ -7,7 +7,7 @@ import pytest
 
 from tests.torchtitan_sync.ranges import Files, analysed, graded, places
 from tests.torchtitan_sync.repositories import Repository, plugin
-from torchtitan_sync import impact, memory, settings, tables, upstream
+from torchtitan_sync import impact, memory, parallel, settings, tables, upstream
 from torchtitan_sync.model import Grade, SyncError
 
 CODE = "from torchtitan.part_7 import value_7\n"
@@ -37,6 +37,31 @@ def test_a_file_is_parsed_once_for_both_sides_and_never_again(tmp_path: Path, mo
     with upstream.open_range(settled, target=None, upstream=str(tmp_path / "upstream"), cache=None) as changes:
         impact.analyse(changes, settled, tmp_path / "cache")
     assert [source for source in parsed if b"edited" not in source] == []
+
+
+def _sources(count: int) -> dict[str, bytes]:
+    return {str(n): b"def f(x=%d):\n    return [x]\n\n\nclass C%d:\n    y: int = 1\n" % (n, n) for n in range(count)}
+
+
+def test_outlines_made_in_two_processes_are_those_made_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = _sources(250)
+    made = parallel.each(tables._row, sources)
+    assert made.keys() == sources.keys()
+    two = tables.Cache(tmp_path / "two.sqlite")
+    together = two.tables(sources)
+    two.save()
+    monkeypatch.setattr(parallel, "each", lambda work, sources: {})
+    assert together == tables.Cache(None).tables(sources)
+    assert tables.Cache(tmp_path / "two.sqlite").load(sources) == set()
+
+
+def test_where_no_process_can_be_started_one_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no semaphores here")
+
+    monkeypatch.setattr(parallel, "ProcessPoolExecutor", refuse)
+    sources = _sources(250)
+    assert tables.Cache(None).tables(sources).keys() == sources.keys()
 
 
 def test_a_damaged_cache_is_done_without(tmp_path: Path) -> None:
