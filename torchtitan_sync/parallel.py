@@ -7,8 +7,8 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 _PROCESSES = 2
-_AT_ONCE = 16
-"""Files handed to a process in one go."""
+_AT_ONCE = 4
+"""Files handed to a process in one go: few, so that Ctrl-C has little to wait for."""
 
 
 def each(work: Callable[[bytes], bytes], sources: Mapping[str, bytes]) -> dict[str, bytes]:
