@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 from torchtitan.config.override import derive, override
+from torchtitan.distributed import ParallelDims
 from torchtitan.models.common.moe import GroupedExperts
 from torchtitan.models.gpt_oss.moe import GptOssGroupedExperts, ScaleBiasForward
 
@@ -75,6 +76,14 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple:
 
 clipped_swiglu.register_autograd(_backward, setup_context=_setup_context)
 
+
+def _share(bias: torch.Tensor, shares: int, dtype: torch.dtype) -> torch.Tensor:
+    """A rank's share of a replicated bias. A DTensor's gradient is that of one rank, a plain tensor's is summed."""
+    if isinstance(bias, DTensor):
+        return ScaleBiasForward.apply(_local(bias, dtype), shares, dtype)
+    return (bias if shares == 1 else bias / shares).to(dtype)
+
+
 _ALPHA = 1.702  # of gpt-oss's activation
 
 
@@ -85,20 +94,22 @@ class NPUGptOssGroupedExperts(GptOssGroupedExperts):
     class Config(GptOssGroupedExperts.Config):
         pass
 
+    _bias_shares = 1
+
+    def parallelize(self, parallel_dims: ParallelDims) -> None:
+        """Without expert parallelism the outputs of the tensor-parallel ranks are summed, and each adds the bias.
+
+        Upstream reads their number from a DTensor weight, which backend `spmd_types` does not have.
+        """
+        self._bias_shares = 1 if parallel_dims.ep_enabled else parallel_dims.tp
+        super().parallelize(parallel_dims)
+
     def forward(self, x_RD: torch.Tensor, num_tokens_per_expert_E: torch.Tensor) -> torch.Tensor:
         counts, dtype = num_tokens_per_expert_E, x_RD.dtype
         gate_up = grouped_linear(x_RD, _local(self.mlp1_weight_EGD, dtype), counts, _local(self.mlp1_bias_EG, dtype))
         hidden = clipped_swiglu(gate_up, _ALPHA, self.swiglu_limit)
-        # Every tensor-parallel rank adds the bias before the sum over ranks.
-        bias = ScaleBiasForward.apply(_local(self.mlp2_bias_ED, dtype), _tensor_parallel_degree(self), dtype)
+        bias = _share(self.mlp2_bias_ED, self._bias_shares, dtype)
         return grouped_linear(hidden, _local(self.mlp2_weight_EDF, dtype), counts, bias)
-
-
-def _tensor_parallel_degree(module: GptOssGroupedExperts) -> int:
-    weight = module.mlp1_weight_EGD
-    if not isinstance(weight, DTensor) or "tp" not in (names := weight.device_mesh.mesh_dim_names or ()):
-        return 1
-    return weight.device_mesh.size(names.index("tp"))
 
 
 @override(target=GroupedExperts.Config, description="npu_grouped_matmul, npu_swiglu", exact=True)

@@ -33,6 +33,13 @@ PATCHES: tuple[Patch, ...] = (
         delete_when="upstream computes shared experts while tokens travel",
     ),
     Patch(
+        name="chunked loss",
+        target="torchtitan.components.loss.ChunkedLossWrapper._gradient_backprop",
+        replacement="torchtitan_npu.patches.chunked_loss.keep_gathered",
+        reason="upstream scatters the last norm with lm_head, and schedules that split the backward lose its gradient",
+        delete_when="norm.weight of upstream's chunked loss has a gradient under ZBVZeroBubble",
+    ),
+    Patch(
         name="context parallelism of packed rows, training",
         target="torchtitan.trainer.prepare_context_parallel_input",
         replacement=_OFFSETS_UNCUT,
