@@ -1,6 +1,7 @@
 """The chunked loss leaves the parameters of its FSDP group gathered until the decoder's backward."""
 
 from collections.abc import Callable
+from functools import wraps
 
 import torch
 from torch.distributed.fsdp import FSDPModule
@@ -14,6 +15,7 @@ def keep_gathered(original: Callable) -> Callable:
     of a scattered `norm` is not in the graph, so that it silently got no gradient.
     """
 
+    @wraps(original)
     def gradient_backprop(
         self: ChunkedLossWrapper,
         hidden_states: torch.Tensor,
