@@ -57,13 +57,13 @@ def _schedule(name: str) -> tuple[str, ...]:
 
 LAYOUTS = (
     Layout("deepseek", {"fsdp": 2, "ep": 2}, core=True),
-    Layout("deepseek", {"tp": 2}, core=True),
+    Layout("deepseek", {"tp": 2}),
     Layout("deepseek", {"tp": 2, "ep": 2}),
     Layout("deepseek", {"hsdp": 2, "fsdp": 1}),
     Layout("deepseek", {"hsdp": 2, "fsdp": 2, "ep": 2}),
     Layout("deepseek", {"fsdp": 4, "ep": 4}),
     Layout("deepseek", {"fsdp": 2, "tp": 2, "ep": 4}),
-    Layout("deepseek", {"pp": 2, "fsdp": 1}, _schedule("1F1B"), core=True),
+    Layout("deepseek", {"pp": 2, "fsdp": 1}, _schedule("1F1B")),
     Layout("deepseek", {"pp": 2, "fsdp": 2, "ep": 2}, _schedule("1F1B")),
     Layout("deepseek", {"pp": 2, "fsdp": 1}, _schedule("Interleaved1F1B")),
     Layout("deepseek", {"pp": 2, "fsdp": 1}, _schedule("ZBVZeroBubble")),
