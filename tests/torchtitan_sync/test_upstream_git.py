@@ -120,6 +120,11 @@ def test_mirror_is_removed_after_an_error(tmp_path: Path, upstream: Repository, 
     assert not list(temporary_folders.iterdir())
 
 
+def interruptible() -> None:
+    """A suite that was started in the background ignores Ctrl-C, and its children would inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_mirror_is_removed_after_an_interrupt(tmp_path: Path, upstream: Repository, temporary_folders: Path) -> None:
     old, _, _ = history(upstream)
     program = """
@@ -134,7 +139,9 @@ def test_mirror_is_removed_after_an_interrupt(tmp_path: Path, upstream: Reposito
     """
     command = [sys.executable, "-c", textwrap.dedent(program), str(project(tmp_path, upstream.url, old).root)]
     environment = os.environ | {"TMPDIR": str(temporary_folders)}
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, preexec_fn=interruptible
+    )
     assert child.stdout is not None and child.stdout.readline() == b"open\n"
     assert list(temporary_folders.iterdir())
     child.send_signal(signal.SIGINT)

@@ -189,7 +189,14 @@ def test_nothing_stays_behind_also_after_an_interrupt(tmp_path: Path) -> None:
     repository = repositories(tmp_path, {"torchtitan/new.py": ""}, {"torchtitan_npu/a.py": source})
     command = [sys.executable, "-m", "torchtitan_sync.cli", "verify", "--repo", str(repository.path)]
     environment = os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": str(Path(__file__).parents[2])}
-    child = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        command,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A suite that was started in the background ignores Ctrl-C, and its children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     deadline = time.monotonic() + 60
     while not (tmp_path / "started").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
