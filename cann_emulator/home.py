@@ -55,8 +55,8 @@ def environment(home: Path, base: Mapping[str, str]) -> dict[str, str]:
         "PYTHONPATH": _prepend(python_path, base.get("PYTHONPATH", "")),
         # torch_npu's dispatch thread would wait, GIL held, for kernels that need the GIL: launch from the caller.
         "TASK_QUEUE_ENABLE": base.get("TASK_QUEUE_ENABLE") or "0",
-        # Kernels' threads spin a moment while they wait for each other, then sleep. OpenMP's own default (300,000 turns)
-        # makes a step 25 times slower when another program takes a core; 5,000 turns cost a third on a quiet machine.
+        # Kernels' threads spin a moment while they wait for each other, then sleep. OpenMP uses 300,000 turns, which
+        # make a step 25 times slower when another program takes a core; 5,000 turns cost a third on a quiet machine.
         # 30,000 is the knee: twice as many are four times slower with a core taken.
         "GOMP_SPINCOUNT": base.get("GOMP_SPINCOUNT") or "30000",
     }

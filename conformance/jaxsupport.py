@@ -111,9 +111,7 @@ def programs() -> dict[str, Callable[..., Any]]:
         "while": lambda x, y: lax.fori_loop(0, 3, lambda i, a: a + y, x),
         "chlo.top_k": lambda x, y: lax.top_k(x, 2),
     }  # fmt: skip
-    return (
-        {name: (lambda x, y, f=f: f(x)) for name, f in unary.items()} | binary | others  # type: ignore[misc]
-    )
+    return {name: (lambda x, y, f=f: f(x)) for name, f in unary.items()} | binary | others
 
 
 def values(dtype: str) -> list[Any]:

@@ -114,5 +114,5 @@ def test_shapes_that_do_not_fit_a_row_are_the_callers_mistake(call):
 
 
 def test_an_index_beyond_the_tensor_is_found_while_the_operator_runs():
-    with pytest.raises(RuntimeError, match="error code is 561000.*\n.*\n.*index out of range"):
+    with pytest.raises(RuntimeError, match=r"error code is 561000.*\n.*\n.*index out of range"):
         torch.index_select(torch.ones(3, device="npu"), 0, torch.tensor([9], device="npu"))
