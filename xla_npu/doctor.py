@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from xla_npu.library import cann_is_installed, find_library
+from xla_npu.versions import VERSIONS
 
 OK, BROKEN = "ok", "broken"
-VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "numpy": None, "protobuf": None}
+_ANY_VERSION = ("numpy", "protobuf")
 _NO_CANN = "source CANN's set_env.sh; where there is no NPU: cann-emulator run -- xla-npu doctor"
 
 # Prints one JSON object: the devices, then what a program of each kind differs by from numpy in double precision.
@@ -73,7 +74,7 @@ def run(*, as_json: bool, say: Callable[[str], None]) -> int:
 
 
 def _packages() -> Iterator[Finding]:
-    for name, wanted in VERSIONS.items():
+    for name, wanted in {**VERSIONS, **dict.fromkeys(_ANY_VERSION)}.items():
         try:
             found = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from xla_npu import PLATFORM, callbacks, dlpack
-
-# The releases whose private hooks are used below.
-VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2"}
+from xla_npu.versions import VERSIONS
 
 
 def check_versions() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from tests.interrupts import interruptible
 from torchtitan_npu import entry
 from torchtitan_npu.metrics import History
 
@@ -67,8 +68,7 @@ def start(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen:
         cwd=cwd,
         env={**os.environ, "OMP_NUM_THREADS": "1", _MARK: str(cwd), **environment},
         start_new_session=True,
-        # A suite that was started in the background ignores Ctrl-C, and its children would inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=interruptible,
     )
 
 

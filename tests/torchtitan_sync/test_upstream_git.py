@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.interrupts import interruptible
 from tests.torchtitan_sync.repositories import Repository, plugin
 from torchtitan_sync.model import Plugin, SyncError
 from torchtitan_sync.upstream import open_range
@@ -118,11 +119,6 @@ def test_mirror_is_removed_after_an_error(tmp_path: Path, upstream: Repository, 
     ):
         pass
     assert not list(temporary_folders.iterdir())
-
-
-def interruptible() -> None:
-    """A suite that was started in the background ignores Ctrl-C, and its children would inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_mirror_is_removed_after_an_interrupt(tmp_path: Path, upstream: Repository, temporary_folders: Path) -> None:

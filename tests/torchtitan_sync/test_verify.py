@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.interrupts import interruptible
 from tests.torchtitan_sync.repositories import Repository, plugin
 from torchtitan_sync import cli, settings, verify
 
@@ -194,8 +195,7 @@ def test_nothing_stays_behind_also_after_an_interrupt(tmp_path: Path) -> None:
         env=environment,
         stderr=subprocess.PIPE,
         text=True,
-        # A suite that was started in the background ignores Ctrl-C, and its children would inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=interruptible,
     )
     deadline = time.monotonic() + 60
     while not (tmp_path / "started").exists() and time.monotonic() < deadline:
