@@ -1,8 +1,9 @@
 """The list of cases that pass, kept in passing.txt: it may only grow."""
 
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+
+from conformance import history
 
 FILE = Path(__file__).parent / "passing.txt"
 
@@ -25,9 +26,5 @@ def write(cases: Iterable[tuple[str, str]]) -> None:
 
 def ever_committed() -> set[tuple[str, str]] | None:
     """Every pair that any commit reachable from HEAD added; None where there is no git repository."""
-    command = ["git", "log", "--format=", "--unified=0", "--patch", "--", FILE.name]
-    done = subprocess.run(command, cwd=FILE.parent, capture_output=True, text=True)
-    if done.returncode:
-        return None
-    added = [line[1:] for line in done.stdout.splitlines() if line.startswith("+") and not line.startswith("+++")]
-    return read("\n".join(added))
+    added = history.added_lines(FILE)
+    return None if added is None else read("\n".join(line for _, line in added))

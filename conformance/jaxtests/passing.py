@@ -1,8 +1,9 @@
 """The cases that pass, one file of names for each of JAX's test files: what is listed may only grow."""
 
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+
+from conformance import history
 
 FOLDER = Path(__file__).parent / "passing"
 
@@ -24,15 +25,5 @@ def write(name: str, cases: Iterable[str]) -> None:
 
 def ever_committed() -> set[tuple[str, str]] | None:
     """Every (file, case) that a commit reachable from HEAD added; None where there is no git history."""
-    command = ["git", "log", "--format=", "--unified=0", "--patch", "--no-renames", "--", FOLDER.name]
-    done = subprocess.run(command, cwd=FOLDER.parent, capture_output=True, text=True)
-    if done.returncode:
-        return None
-    found: set[tuple[str, str]] = set()
-    name = ""
-    for line in done.stdout.splitlines():
-        if line.startswith("+++ "):
-            name = Path(line.split("/", 1)[-1]).stem
-        elif line.startswith("+") and line[1:].strip():
-            found.add((name, line[1:].strip()))
-    return found
+    added = history.added_lines(FOLDER)
+    return None if added is None else set(added)
