@@ -6,6 +6,7 @@ The programs here have only steps that the plugin itself runs; `echo_compiler` h
 import array
 import json
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,12 @@ def test_a_callback_without_python_says_what_is_missing(client):
     executable = client.compile(program([3], [output(1, 3)], [3, 3], steps=steps))
     with pytest.raises(errors.PjrtError, match=r"initialize\(\) has not run|callback 123456 is gone"):
         executable(put(client, b"abc"))
+
+
+def test_a_python_without_the_compiler_is_named(plugin, monkeypatch):
+    monkeypatch.setenv("XLA_NPU_PYTHON", "false")
+    with closing(Client(plugin)) as client, pytest.raises(errors.PjrtError, match="false -m .* XLA_NPU_PYTHON names"):
+        client.compile(program([3], [output(0, 3)], [3]))
 
 
 def test_the_compiler_ends_with_its_client(plugin, monkeypatch):

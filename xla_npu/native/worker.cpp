@@ -123,6 +123,7 @@ std::string Worker::stop() {
         usleep(10000);
     }
     socket_ = process_ = -1;
+    answered_ = false;
     if (WIFSIGNALED(status))
         return std::string("killed by signal ") + std::to_string(WTERMSIG(status)) + " (" +
                strsignal(WTERMSIG(status)) + ")";
@@ -145,13 +146,20 @@ Answer Worker::ask(const std::string& header, std::string_view code, std::string
         answer.text = read_text(socket_, frame[0]);
         answer.payload = read_text(socket_, frame[1] | static_cast<uint64_t>(frame[2]) << 32);
         answer.header = Json::parse(answer.text);
+        answered_ = true;
         return answer;
     } catch (const Broken&) {
+        const bool ran = answered_;
         const std::string end = stop();
+        if (!ran && end.rfind("exit", 0) == 0) {
+            fail(PJRT_INTERNAL,
+                 "The compiler (%s -m xla_npu.compiler) ended before it answered: %s. What it wrote is on the error "
+                 "output. XLA_NPU_PYTHON names the Python that xla_npu is installed in",
+                 python_.c_str(), end.c_str());
+        }
         fail(PJRT_INTERNAL,
              "The compiler process died while it compiled this program: %s. What it wrote is on the error output; the "
-             "next "
-             "program gets a new process. Set XLA_NPU_DUMP to a folder to keep the program",
+             "next program gets a new process. Set XLA_NPU_DUMP to a folder to keep the program",
              end.c_str());
     }
 }

@@ -36,6 +36,7 @@ private:
     std::mutex mutex_;
     int socket_ = -1;
     int process_ = -1;
+    bool answered_ = false;  // by this process
 };
 
 class Workers {
