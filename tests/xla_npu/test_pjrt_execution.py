@@ -191,7 +191,7 @@ def test_a_callback_without_python_says_what_is_missing(client):
 
 def test_a_python_without_the_compiler_is_named(plugin, monkeypatch):
     monkeypatch.setenv("XLA_NPU_PYTHON", "false")
-    with closing(Client(plugin)) as client, pytest.raises(errors.PjrtError, match="false -m .* XLA_NPU_PYTHON names"):
+    with closing(Client(plugin)) as client, pytest.raises(errors.PjrtError, match=r"false -m .* XLA_NPU_PYTHON names"):
         client.compile(program([3], [output(0, 3)], [3]))
 
 

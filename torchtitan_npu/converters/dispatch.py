@@ -113,6 +113,24 @@ def _(sending, arriving):
     return torch.empty((2, sending.shape[0]), dtype=sending.dtype, device="cpu")
 
 
+@torch.library.custom_op("torchtitan_npu::experts_of_rows", mutates_args=())
+def experts_of_rows(arriving: torch.Tensor, rows: int) -> torch.Tensor:
+    """The expert [rows] of each row that arrived, sorted by rank, then expert, from counts [ranks, experts].
+
+    Nothing is launched for a rank without rows: torch_npu's `repeat_interleave` would make the host wait.
+    """
+    if rows == 0:
+        return arriving.new_empty(0)
+    ranks, experts = arriving.shape
+    local = torch.arange(experts, device=arriving.device).repeat(ranks)
+    return local.repeat_interleave(arriving.flatten(), output_size=rows)
+
+
+@experts_of_rows.register_fake
+def _(arriving, rows):
+    return arriving.new_empty(rows)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dispatched:
     """What bringing the tokens back needs."""
@@ -183,10 +201,7 @@ class NPUAllToAllDispatcher(AllToAllTokenDispatcher):
         if meanwhile is not None:
             meanwhile()
         with maybe_set_sparse_mesh():
-            with torch.no_grad():
-                local = torch.arange(arriving.shape[1], device=x_TD.device).repeat(ranks)
-                owners = local.repeat_interleave(arriving.flatten(), output_size=sum(received))
-            rows, by_expert = permute(rows, owners)
+            rows, by_expert = permute(rows, experts_of_rows(arriving, sum(received)))
         done = Dispatched(places=places, scores=topk_scores_TK, by_expert=by_expert, sent=sent, received=received)
         return rows, arriving.sum(0), done
 
