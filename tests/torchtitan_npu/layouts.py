@@ -12,8 +12,9 @@ from pathlib import Path
 
 from tests.torchtitan_npu.runs import FP32, command
 
-STEPS, GLOBAL_BATCH, LENGTH = 10, 4, 64
-DEGREES = (1, 2, 4)
+STEPS, LENGTH = 10, 64
+DEGREES = (1, 2, 4, 8)
+_SECONDS_OF_A_RUN = 900  # eight ranks on two cores
 _WORDS = ("class", "return", "import", "value", "name", "object", "method", "module", "string", "expression")
 
 
@@ -29,14 +30,11 @@ def _rows(tokenizer, count: int) -> list[str]:
     return rows
 
 
-def _write(path: Path, rows: list[str], degree: int) -> None:
-    """Row n * GLOBAL_BATCH + k of the run is the k-th row of step n, whatever the degree."""
-    local = GLOBAL_BATCH // degree
+def _write(path: Path, rows: list[str], degree: int, batch: int) -> None:
+    """Row n * batch + k of the run is the k-th row of step n, whatever the degree."""
+    local = batch // degree
     order = [
-        step * GLOBAL_BATCH + rank * local + index
-        for rank in range(degree)
-        for step in range(STEPS)
-        for index in range(local)
+        step * batch + rank * local + index for rank in range(degree) for step in range(STEPS) for index in range(local)
     ]
     path.write_text("".join(json.dumps({"text": rows[row]}) + "\n" for row in order), encoding="utf-8")
 
@@ -48,15 +46,18 @@ class Layouts:
     folder: Path
     data: Path
     model: tuple[str, ...]
+    batch: int
+    """Rows of a step, on all ranks together."""
 
     @classmethod
-    def make(cls, folder: Path, data: Path, model: tuple[str, ...]) -> "Layouts":
+    def make(cls, folder: Path, data: Path, model: tuple[str, ...], batch: int = 4) -> "Layouts":
         from tokenizers import Tokenizer
 
-        rows = _rows(Tokenizer.from_file(str(data / "tokenizer" / "tokenizer.json")), STEPS * GLOBAL_BATCH)
+        rows = _rows(Tokenizer.from_file(str(data / "tokenizer" / "tokenizer.json")), STEPS * batch)
         for degree in DEGREES:
-            _write(folder / f"rows-{degree}.jsonl", rows, degree)
-        made = cls(folder, data, model)
+            if batch % degree == 0:
+                _write(folder / f"rows-{degree}.jsonl", rows, degree, batch)
+        made = cls(folder, data, model, batch)
         result = command(
             *("train", "--data", str(data), *model, "--debug.seed", "1", "--dump_folder", str(folder / "seed")),
             *("--checkpoint.enable", "--checkpoint.create_seed_checkpoint", "--training.seq_len", str(LENGTH)),
@@ -79,11 +80,12 @@ class Layouts:
         result = command(
             *("train", "--data", str(self.data), "--nproc", str(ranks), *self.model, *FP32),
             *("--dataloader.dataset", "prepared", "--dataloader.dataset_path", str(rows)),
-            *("--training.seq_len", str(LENGTH), "--training.local_batch_size", str(GLOBAL_BATCH // data_parallel)),
+            *("--training.seq_len", str(LENGTH), "--training.local_batch_size", str(self.batch // data_parallel)),
             *("--training.steps", str(STEPS), "--dump_folder", str(folder), "--checkpoint.enable"),
             *("--checkpoint.initial_load_path", str(self.folder / "seed" / "checkpoint" / "step-0")),
             *("--checkpoint.interval", "1000", "--checkpoint.folder", "own", *flags),
             cwd=Path.cwd(),
+            seconds=_SECONDS_OF_A_RUN,
         )
         assert result.returncode == 0, result.stderr[-3000:] + result.stdout[-3000:]
         return json.loads((folder / "summary.json").read_text(encoding="utf-8"))["losses"]

@@ -43,14 +43,14 @@ def train(data: Path, *flags: str) -> History:
         return dataclasses.replace(built.metrics_processor.history)
 
 
-def command(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess:
+def command(*arguments: str, cwd: Path, seconds: int = 280, **environment: str) -> subprocess.CompletedProcess:
     """`torchtitan-npu` as a user starts it."""
     return subprocess.run(
         [sys.executable, "-m", "torchtitan_npu.cli", *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,
-        timeout=280,
+        timeout=seconds,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
     )
 

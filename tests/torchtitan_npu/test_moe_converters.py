@@ -11,6 +11,7 @@ from torchtitan.models.common.attention import VarlenAttention, create_varlen_me
 from torchtitan.models.common.linear import Linear
 from torchtitan.models.common.moe import GroupedExperts, TokenChoiceTopKRouter
 from torchtitan.models.common.token_dispatcher import LocalTokenDispatcher
+from torchtitan.models.deepseek_v3.mtp import MTPLoss
 from torchtitan.models.gpt_oss import moe as gpt_oss
 from torchtitan.models.gpt_oss.model import Attention, apply_attention_sink_rescale
 
@@ -368,6 +369,22 @@ def test_cross_entropy(ignored: int, dtype: torch.dtype) -> None:
         assert_near(own.grad, twin.grad, dtype)
     else:
         assert not own.grad.any()
+
+
+def test_multi_token_cross_entropy() -> None:
+    """Two documents in a row: no prediction goes over their border, which is upstream's part of the loss."""
+    config = MTPLoss.Config(global_vocab_size=40)
+    upstream, ours = config.build(), loss.multi_token_cross_entropy(config).build()
+    labels, positions = torch.randint(0, 40, (2, 6)), torch.tensor([[0, 1, 2, 0, 1, 2]]).expand(2, -1)
+    twins = [torch.randn(2, 6, 40).requires_grad_() for _ in range(3)]
+    own = [twin.detach().npu().requires_grad_() for twin in twins]
+    expected, _ = upstream(twins, labels, torch.tensor(7.0), positions=positions)
+    actual, _ = ours(own, labels.npu(), torch.tensor(7.0).npu(), positions=positions.npu())
+    torch.testing.assert_close(actual.cpu(), expected)
+    expected.backward()
+    actual.backward()
+    for a, e in zip(own, twins, strict=True):
+        torch.testing.assert_close(a.grad.cpu(), e.grad)
 
 
 @pytest.mark.parametrize("part", ["experts", "gpt_oss", "router", "dispatch", "sinks", "loss"])

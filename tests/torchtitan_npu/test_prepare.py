@@ -87,9 +87,15 @@ def test_an_existing_tokenizer_is_taken(tmp_path: Path, lines: Path) -> None:
     ("content", "name", "message"),
     [
         (None, "absent.txt", "does not exist"),
-        (b'{"text": "a"}\nnot json\n', "bad.jsonl", "line 2 is not a JSON object"),
-        (b'{"body": "a"}\n', "field.jsonl", "field 'text'"),
+        (b'{"text": "a"}\nnot json\n', "bad.jsonl", "line 2 is not JSON"),
+        (b'[{"text": "a"}]\n', "array.json", "line 1 is not a JSON object"),
+        (b'{"body": "a"}\n', "field.jsonl", "no field 'text'; it has body"),
+        (b'{"text": 3}\n', "number.jsonl", "line 1: 'text' is int, not text"),
+        (b'{"text": "\\ud800"}\n', "surrogate.jsonl", "line 1: 'text' is not Unicode text"),
+        (b'{"text": "caf\xe9"}\n', "latin.jsonl", "not UTF-8 text: .* at byte 13"),
         (b"\xff\xfe\x00", "bytes.txt", "not UTF-8"),
+        (b"PAR1 and no more", "torn.parquet", "cannot be read as Parquet"),
+        (b"", "empty.parquet", "cannot be read as Parquet"),
         (b"", "empty.txt", "holds no text"),
         (b'{"text": "only one"}\n', "one.jsonl", "too few to hold out"),
     ],
@@ -101,6 +107,78 @@ def test_bad_input_is_refused(tmp_path: Path, content: bytes | None, name: str, 
     with pytest.raises(UserError, match=message):
         run(tmp_path / "out", path)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_mark_of_the_byte_order_and_null_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "windows.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"text": "one"}\r\n{"text": null}\n{"text": ""}\n{"text": "two"}\n')
+    assert list(corpus.documents([str(path)], "text")) == ["one", "two"]
+
+
+def test_a_column_of_numbers_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": [0, 1]}), path)
+    with pytest.raises(UserError, match=r"numbers.parquet row 1: 'text' is int, not text"):
+        run(tmp_path / "out", path)
+
+
+def test_a_file_given_twice_is_refused(tmp_path: Path, lines: Path) -> None:
+    (tmp_path / "link.jsonl").symlink_to(lines)
+    with pytest.raises(UserError, match=r"link.jsonl is given twice"):
+        run(tmp_path / "out", lines, tmp_path / "link.jsonl")
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.4, 0.9])
+def test_the_share_that_is_held_out_is_the_one_asked_for(tmp_path: Path, share: float) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps({"text": f"document {n}"}) + "\n" for n in range(200)))
+    run(tmp_path / "out", path, held_out=share)
+    assert len((tmp_path / "out" / "held_out" / "data.jsonl").read_text().splitlines()) == round(200 * share)
+
+
+def test_a_text_that_occurs_twice_is_not_both_held_out_and_trained_on(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps({"text": f"document {n % 10}"}) + "\n" for n in range(40)))
+    run(tmp_path / "out", path)
+    train, held_out = (set((tmp_path / "out" / part / "data.jsonl").open()) for part in ("train", "held_out"))
+    assert train and held_out and not train & held_out
+
+
+def test_a_failure_leaves_what_was_made_before(tmp_path: Path, lines: Path) -> None:
+    run(tmp_path / "out", lines)
+    before = files_of(tmp_path / "out")
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "tokenizer.json").write_text("{")
+    with pytest.raises(UserError, match=r"tokenizer.json cannot be read"):
+        run(tmp_path / "out", lines, tokenizer=str(tmp_path / "torn"))
+    assert files_of(tmp_path / "out") == before
+
+
+def test_what_an_interrupted_run_left_is_made_again(tmp_path: Path, lines: Path) -> None:
+    run(tmp_path / "out", lines)
+    whole = files_of(tmp_path / "out")
+    # Killed while the parts were replaced: one is gone, and the manifest still lies with the new ones.
+    (tmp_path / "out" / ".unfinished").mkdir()
+    (tmp_path / "out" / "manifest.json").rename(tmp_path / "out" / ".unfinished" / "manifest.json")
+    (tmp_path / "out" / "held_out" / "data.jsonl").unlink()
+    run(tmp_path / "out", lines)
+    assert files_of(tmp_path / "out") == whole
+    (tmp_path / "out" / "manifest.json").write_text("{")
+    run(tmp_path / "out", lines)
+    assert files_of(tmp_path / "out") == whole
+
+
+def test_folders_of_the_same_names_that_are_not_of_this_making_are_left_alone(tmp_path: Path, lines: Path) -> None:
+    (tmp_path / "out" / "train").mkdir(parents=True)
+    (tmp_path / "out" / "train" / "data.jsonl").write_text("mine")
+    with pytest.raises(UserError, match=r"holds other files \(train\)"):
+        run(tmp_path / "out", lines)
+    assert files_of(tmp_path / "out") == {"train/data.jsonl": b"mine"}
+
+
+def test_a_vocabulary_beyond_what_the_text_can_give_needs_no_memory(tmp_path: Path, lines: Path) -> None:
+    run(tmp_path / "out", lines, vocab_size=10**9)
+    assert tokenizer.vocabulary_size(tmp_path / "out" / "tokenizer") < 600
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, lines: Path) -> None:

@@ -137,6 +137,15 @@ CONVERTERS = (
         delete_when="torch_npu lowers cross_entropy to one kernel, forward and backward",
     ),
     Converter(
+        name="multi_token_cross_entropy",
+        part="loss",
+        target="torchtitan.models.deepseek_v3.mtp.MTPLoss.Config",
+        factory=f"{_HERE}.loss.multi_token_cross_entropy",
+        operator="npu_cross_entropy_loss",
+        saves="a launch forward and one backward for each depth of prediction, and a pass over the logits each",
+        delete_when="torch_npu lowers cross_entropy to one kernel, forward and backward",
+    ),
+    Converter(
         name="selective_checkpoint",
         part="checkpointing",
         target="torchtitan.distributed.activation_checkpoint.SelectiveAC.Config",

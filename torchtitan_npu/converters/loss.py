@@ -1,9 +1,9 @@
 """Cross-entropy on `npu_cross_entropy_loss`.
 
-Replaces: `CrossEntropyLoss.Config`. Operator: torch_npu's `npu_cross_entropy_loss` (aclnnCrossEntropyLoss and its
+Replaces: `CrossEntropyLoss.Config` and multi-token prediction's `MTPLoss.Config`. Operator: torch_npu's `npu_cross_entropy_loss` (aclnnCrossEntropyLoss and its
 gradient) in float32, as a sum over tokens. Constraints: whole vocabularies; over a vocabulary that tensor parallelism
-spreads over ranks the loss is upstream's own. Saves: one launch forward and one backward for each chunk of the loss,
-and a pass over the logits each.
+spreads over ranks the loss is upstream's own. Saves: one launch forward and one backward for each chunk of the loss or
+depth of prediction, and a pass over the logits each.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from torchtitan.components.loss import IGNORE_INDEX, CrossEntropyLoss, cross_ent
 from torchtitan.config import CompileConfig
 from torchtitan.config.override import derive, override
 from torchtitan.distributed.spmd_types import spmd_mesh_size
+from torchtitan.models.deepseek_v3.mtp import MTPLoss
 
 
 @torch.library.custom_op("torchtitan_npu::cross_entropy", mutates_args=())
@@ -83,6 +84,22 @@ class NPUCrossEntropyLoss(CrossEntropyLoss):
         self._maybe_compile(compile_config)
 
 
+class NPUMTPLoss(MTPLoss):
+    @dataclass(kw_only=True, slots=True)
+    class Config(MTPLoss.Config):
+        pass
+
+    def __init__(self, config: Config, *, compile_config: CompileConfig | None = None) -> None:
+        super().__init__(config)
+        self.fn: Callable[..., torch.Tensor] = npu_cross_entropy_loss
+        self._maybe_compile(compile_config)
+
+
 @override(target=CrossEntropyLoss.Config, description="npu_cross_entropy_loss", exact=True)
 def cross_entropy(config: CrossEntropyLoss.Config) -> NPUCrossEntropyLoss.Config:
     return derive(config, NPUCrossEntropyLoss.Config)
+
+
+@override(target=MTPLoss.Config, description="npu_cross_entropy_loss", exact=True)
+def multi_token_cross_entropy(config: MTPLoss.Config) -> NPUMTPLoss.Config:
+    return derive(config, NPUMTPLoss.Config)
