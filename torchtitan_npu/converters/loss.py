@@ -1,9 +1,9 @@
 """Cross-entropy on `npu_cross_entropy_loss`.
 
-Replaces: `CrossEntropyLoss.Config` and multi-token prediction's `MTPLoss.Config`. Operator: torch_npu's `npu_cross_entropy_loss` (aclnnCrossEntropyLoss and its
-gradient) in float32, as a sum over tokens. Constraints: whole vocabularies; over a vocabulary that tensor parallelism
-spreads over ranks the loss is upstream's own. Saves: one launch forward and one backward for each chunk of the loss or
-depth of prediction, and a pass over the logits each.
+Replaces: `CrossEntropyLoss.Config` and multi-token prediction's `MTPLoss.Config`. Operator: torch_npu's
+`npu_cross_entropy_loss` (aclnnCrossEntropyLoss and its gradient) in float32, as a sum over tokens. Constraints: whole
+vocabularies; over a vocabulary that tensor parallelism spreads over ranks the loss is upstream's own. Saves: one launch
+forward and one backward for each chunk of the loss or depth of prediction, and a pass over the logits each.
 """
 
 from collections.abc import Callable
