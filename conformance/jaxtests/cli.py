@@ -1,6 +1,7 @@
 """The command line of the run of JAX's own tests."""
 
 import argparse
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -17,7 +18,8 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m conformance.jaxtests",
         description=f"Runs JAX's own tests (a clone of the jax repository at {TAG}) on the NPU.",
-        epilog="Exit code: 0, or 1 if a target is missed, a case ends its process, or a listed case no longer passes.",
+        epilog="What the cases come to is kept in --output as they end, where --resume goes on. "
+        "Exit code: 0, or 1 if a target is missed, a case ends its process, or a listed case no longer passes.",
     )
     made.add_argument("tests", type=Path, metavar="DIR", help="the clone")
     made.add_argument("--tier", action="append", choices=sorted(tiers()), help="only this tier; repeatable")
@@ -29,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--timeout", type=float, default=300, metavar="S", help="seconds that a case may take (300)")
     made.add_argument("--reverse", action="store_true", help="files in the other order: the counts must not change")
     made.add_argument("--update-passing", action="store_true", help="add what passes to the committed lists")
+    made.add_argument("--resume", action="store_true", help="go on where a run with the same options ended")
     made.add_argument("--output", type=Path, default=Path("outputs/jax_conformance"), metavar="DIR", help="the report")
     return made
 
@@ -70,13 +73,18 @@ def main(arguments: list[str] | None = None) -> int:
         "JAX_NUM_GENERATED_CASES": str(options.cases),
         "JAX_TRACEBACK_FILTERING": "off",
     }
-    done = 0
+    ended: list[runner.FileResult] = []
+    if options.file and not any(set(tier["files"]) & set(files) for tier in table.values()):
+        table = {"-": {"about": "files outside the tiers", "target": 0.0, "files": files}}
+    records = options.output / "records"
+    if not options.resume:
+        shutil.rmtree(records, ignore_errors=True)
 
     def say(result: runner.FileResult) -> None:
-        nonlocal done
-        done += 1
+        ended.append(result)
+        report.write(ended, table, options.output)
         print(
-            f"[{done}/{len(files)}] {report.line(result.name, report.share([result]))}  {result.seconds:.0f} s",
+            f"[{len(ended)}/{len(files)}] {report.line(result.name, report.share([result]))}  {result.seconds:.0f} s",
             flush=True,
         )
         if result.problem:
@@ -90,9 +98,9 @@ def main(arguments: list[str] | None = None) -> int:
         jobs=options.jobs,
         timeout=options.timeout,
         environment=environment,
+        records=records,
+        progress=lambda name, done, cases: print(f"  {name}: {done} of {cases} cases", flush=True),
     )
-    if options.file and not any(set(tier["files"]) & set(files) for tier in table.values()):
-        table = {"-": {"about": "files outside the tiers", "target": 0.0, "files": files}}
     report.write(results, table, options.output)
     print("\n" + "\n".join(report.lines(results, table)))
     print(f"{options.output / 'report.md'}, {options.output / 'report.json'}")

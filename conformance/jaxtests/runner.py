@@ -1,5 +1,9 @@
-"""Runs JAX's test files, several at once, each in processes of its own that may end at any case."""
+"""Runs JAX's test files, several at once, each in processes of its own that may end at any case.
 
+What a file's cases come to is kept in a file of records as they end, so that a run of hours can be taken up again.
+"""
+
+import contextlib
 import fnmatch
 import json
 import os
@@ -11,12 +15,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from conformance.jaxtests import observer
 from conformance.jaxtests.verdicts import Verdict, of
 
 # A case that ends its process is not run again; after so many of them in a file the rest is given up.
 _MOST_CRASHES = 40
+_EVERY = 60.0  # seconds between two lines of progress
 
 
 @dataclass
@@ -39,11 +45,21 @@ def run(
     jobs: int,
     timeout: float,
     environment: dict[str, str],
+    records: Path,
+    progress: Callable[[str, int, int], None] = lambda name, done, cases: None,
 ) -> list[FileResult]:
-    """Runs `files` (names without .py) of the clone `tests`; `skips` has patterns of cases by file."""
+    """Runs `files` (names without .py) of the clone `tests`; `skips` has patterns of cases by file.
+
+    `records` is the folder of records. Cases that have an outcome there, from a run with the same `environment`, are
+    not run again. `progress` gets a file's name, the cases that ended and all cases, once a minute.
+    """
+    records.mkdir(parents=True, exist_ok=True)
 
     def one(name: str) -> FileResult:
-        result = _run_file(name, tests, skips.get(name, []), timeout, environment)
+        path = records / f"{name}.jsonl"
+        _begin(path, environment)
+        run = _FileRun(name, tests, skips.get(name, []), timeout, environment, path, progress)
+        result = run.result()
         said(result)
         return result
 
@@ -51,19 +67,43 @@ def run(
         return list(pool.map(one, files))
 
 
-def _run_file(name: str, tests: Path, patterns: list[str], timeout: float, environment: dict[str, str]) -> FileResult:
-    result, begin = FileResult(name), time.monotonic()
-    with tempfile.TemporaryDirectory() as scratch:
-        records, leave = Path(scratch) / "records", Path(scratch) / "leave"
+def _begin(path: Path, environment: dict[str, str]) -> None:
+    """Keeps records that were made with the same settings, else begins anew."""
+    head = {"environment": environment}
+    if not path.exists() or next(iter(_lines(path)), None) != head:
+        path.write_text(json.dumps(head) + "\n", encoding="utf-8")
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """The records; a line that was cut off when a run was ended is left out."""
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            found.append(json.loads(line))
+    return found
+
+
+@dataclass
+class _FileRun:
+    name: str
+    tests: Path
+    patterns: list[str]
+    timeout: float
+    environment: dict[str, str]
+    records: Path
+    progress: Callable[[str, int, int], None]
+
+    def result(self) -> FileResult:
+        result, begin = FileResult(self.name), time.monotonic()
+        _read(_lines(self.records), result)
         collected: list[str] | None = None
         for _ in range(_MOST_CRASHES):
-            records.write_text("")
-            left_out = [case for case in collected or [] if any(fnmatch.fnmatch(case, p) for p in patterns)]
+            left_out = [case for case in collected or [] if any(fnmatch.fnmatch(case, p) for p in self.patterns)]
             result.verdicts |= dict.fromkeys(left_out, Verdict.LEFT_OUT)
-            leave.write_text(json.dumps(sorted(result.verdicts)))
-            first = collected is None and bool(patterns)  # to learn which cases the patterns mean
-            code, output = _pytest(name, tests, records, leave, timeout, environment, collect_only=first)
-            lines = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
+            before = len(_lines(self.records))
+            first = collected is None and bool(self.patterns)  # to learn which cases the patterns mean
+            code, output = self._pytest(sorted(result.verdicts), collect_only=first)
+            lines = _lines(self.records)[before:]
             collected = next((line["collected"] for line in lines if "collected" in line), collected)
             if not collected:  # an import that fails, or a process that ends in it
                 result.problem = output[-2000:]
@@ -73,16 +113,53 @@ def _run_file(name: str, tests: Path, patterns: list[str], timeout: float, envir
             begun = _read(lines, result)
             if begun is None:
                 break
-            result.verdicts[begun] = Verdict.CRASHED
-            result.texts[begun] = f"the process ended with exit code {code} in this case\n{output[-2000:]}"
+            text = f"the process ended with exit code {code} in this case\n{output[-2000:]}"
+            record = {"case": begun, "outcome": "crashed", "text": text}
+            with self.records.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+            _read([record], result)
         missing = set(collected or []) - set(result.verdicts)
         result.verdicts |= dict.fromkeys(missing, Verdict.CRASHED)
         result.texts |= dict.fromkeys(missing, "not run: the file's process ended too often, or before its cases")
-    result.seconds = time.monotonic() - begin
-    return result
+        result.seconds = time.monotonic() - begin
+        return result
+
+    def _pytest(self, leave: list[str], *, collect_only: bool) -> tuple[int, str]:
+        """pytest's exit code, and what it printed."""
+        root = Path(__file__).resolve().parents[2]
+        command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "conformance.jaxtests.observer"]
+        command += ["-p", "no:cacheprovider", "-p", "no:xdist", f"--timeout={self.timeout:g}", "--timeout-method=thread"]
+        command += ["--collect-only"] if collect_only else []
+        with tempfile.TemporaryDirectory() as scratch:
+            left, printed = Path(scratch) / "leave", Path(scratch) / "printed"
+            left.write_text(json.dumps(leave))
+            variables = {
+                **os.environ,
+                **self.environment,
+                observer.RECORDS: str(self.records.resolve()),
+                observer.TESTS: str(self.tests),
+                observer.LEAVE: str(left),
+                "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
+            }
+            with printed.open("wb") as output:
+                process = subprocess.Popen(
+                    [*command, f"{self.name}.py"], cwd=self.tests / "tests", env=variables, stdout=output,
+                    stderr=subprocess.STDOUT,
+                )  # fmt: skip
+                while process.poll() is None:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(_EVERY)
+                        break
+                    self._say()
+            return process.returncode, printed.read_text(encoding="utf-8", errors="replace")
+
+    def _say(self) -> None:
+        lines = _lines(self.records)
+        cases = next((len(line["collected"]) for line in reversed(lines) if "collected" in line), 0)
+        self.progress(self.name, len({line["case"] for line in lines if "case" in line}), cases)
 
 
-def _read(lines: list[dict], result: FileResult) -> str | None:
+def _read(lines: list[dict[str, Any]], result: FileResult) -> str | None:
     """Takes the outcomes; the case that was begun and has none, or None."""
     begun = None
     for line in lines:
@@ -97,32 +174,3 @@ def _read(lines: list[dict], result: FileResult) -> str | None:
                     result.texts[case] = line["text"]
             begun = None if begun == case else begun
     return begun
-
-
-def _pytest(
-    name: str,
-    tests: Path,
-    records: Path,
-    leave: Path,
-    timeout: float,
-    environment: dict[str, str],
-    *,
-    collect_only: bool,
-) -> tuple[int, str]:
-    root = Path(__file__).resolve().parents[2]
-    variables = {
-        **os.environ,
-        **environment,
-        observer.RECORDS: str(records),
-        observer.TESTS: str(tests),
-        observer.LEAVE: str(leave),
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
-    }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "conformance.jaxtests.observer", "-p", "no:cacheprovider"]
-    command += ["-p", "no:xdist", "--tb=short", f"--timeout={timeout:g}", "--timeout-method=thread"]
-    command += ["--collect-only"] if collect_only else []
-    done = subprocess.run(
-        [*command, f"{name}.py"], cwd=tests / "tests", env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, errors="replace",
-    )  # fmt: skip
-    return done.returncode, done.stdout

@@ -34,11 +34,11 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_case_gets_its_verdict_though_one_ends_the_process_and_one_hangs(clone: Path) -> None:
+def test_every_case_gets_its_verdict_though_one_ends_the_process_and_one_hangs(clone: Path, tmp_path: Path) -> None:
     said: list[str] = []
     (result,) = runner.run(
         ["lax_test"], clone, {"lax_test": ["*left_out"]}, lambda r: said.append(r.name),
-        jobs=1, timeout=5, environment={},
+        jobs=1, timeout=5, environment={}, records=tmp_path / "records",
     )  # fmt: skip
     found = {case.removeprefix("SomeTest.test_"): str(verdict) for case, verdict in result.verdicts.items()}
     assert found == {
@@ -59,9 +59,28 @@ def test_every_case_gets_its_verdict_though_one_ends_the_process_and_one_hangs(c
     assert (shares.run, shares.of_all, shares.of_possible) == (8, 3 / 8, 3 / 7)
 
 
-def test_a_file_that_cannot_be_collected_is_a_problem_and_not_a_success(clone: Path) -> None:
-    (result,) = runner.run(["broken_test"], clone, {}, lambda r: None, jobs=1, timeout=5, environment={})
+def test_a_file_that_cannot_be_collected_is_a_problem_and_not_a_success(clone: Path, tmp_path: Path) -> None:
+    (result,) = runner.run(
+        ["broken_test"], clone, {}, lambda r: None, jobs=1, timeout=5, environment={}, records=tmp_path / "records"
+    )
     assert "no_such_module" in result.problem and result.verdicts == {}
+
+
+def test_a_run_goes_on_where_the_last_one_ended_if_its_settings_are_the_same(clone: Path, tmp_path: Path) -> None:
+    def run(source: str, sampling: str) -> dict[str, str]:
+        (clone / "tests" / "lax_test.py").write_text(source)
+        settings = {"SAMPLING": sampling}
+        (result,) = runner.run(
+            ["lax_test"], clone, {}, lambda r: None, jobs=1, timeout=5, environment=settings, records=tmp_path
+        )
+        return {case: str(verdict) for case, verdict in result.verdicts.items()}
+
+    passing_twice = "def test_one(): pass\ndef test_two(): pass\n"
+    assert run("def test_one(): assert False\n", "10") == {"test_one": "failed"}
+    with (tmp_path / "lax_test.jsonl").open("a") as file:
+        file.write('{"begun": "test_two"}\n{"case": "test_tw')  # where a run that is killed may end
+    assert run(passing_twice, "10") == {"test_one": "failed", "test_two": "passed"}
+    assert run(passing_twice, "2") == {"test_one": "passed", "test_two": "passed"}
 
 
 def test_exit_code_says_whether_a_listed_case_was_lost(
