@@ -53,9 +53,11 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     def command(name: str, help: str, epilog: str | None = None) -> argparse.ArgumentParser:
-        return commands.add_parser(
+        added = commands.add_parser(
             name, help=help, description=help, epilog=epilog, formatter_class=_formatter, allow_abbrev=False
         )
+        added.set_defaults(refuse=added.error)  # shows this command's usage
+        return added
 
     train = command("train", "train a model", _TRAIN_NOTES)
     _add_device(train)
@@ -198,7 +200,7 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         return options, [*rest, "--help"]
     options, rest = parser.parse_known_args(arguments)
     if rest and options.command != "train":
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        options.refuse(f"unrecognized arguments: {' '.join(rest)}")
     return options, rest
 
 

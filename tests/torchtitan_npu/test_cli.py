@@ -77,6 +77,7 @@ def test_a_folder_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[
 def test_unknown_option_of_another_command_is_refused() -> None:
     result = run("prepare", "--colour", "red")
     assert result.returncode == 2 and "unrecognized arguments: --colour" in result.stderr
+    assert "usage: torchtitan-npu prepare" in result.stderr
 
 
 def test_upstream_flags_are_listed_with_a_config() -> None:

@@ -4,12 +4,14 @@ The same input gives the same files, byte for byte: documents are shuffled with 
 order the first time, and neighbours are alike), the split is by position and the tokenizer is trained by one thread.
 """
 
+import contextlib
 import hashlib
 import json
 import os
 import random
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from pathlib import Path
 
 from torchtitan_npu.data import corpus
@@ -18,6 +20,8 @@ from torchtitan_npu.data.layout import PreparedData
 from torchtitan_npu.errors import UserError
 
 _FORMAT = 2
+_UNFINISHED = ".unfinished"
+_CACHE = "cache"  # where `train` keeps the data as tables
 
 
 def run(
@@ -40,27 +44,44 @@ def run(
     if not texts:
         raise UserError("the input holds no text", "name files that hold text")
     request = _request(texts, tokenizer, vocab_size, held_out)
-    if data.complete() and _manifest(data).get("request") == request:
+    if data.complete() and _made_for(data) == request:
         say(f"prepare: {output} is up to date")
         return data
     _refuse_foreign(data)
 
     random.Random(0).shuffle(texts)
-    every = round(1 / held_out) if held_out else 0
-    validation = texts[every - 1 :: every] if every else []
-    training = [text for number, text in enumerate(texts, start=1) if not every or number % every]
-    if not training or (held_out and not validation):
-        raise UserError(f"{len(texts)} documents are too few to hold out {held_out:.0%}", "give more text")
-
-    data.manifest.unlink(missing_ok=True)
-    _write(data.train, training)
-    _write(data.held_out, validation)
-    say(f"prepare: {len(training)} documents for training, {len(validation)} held out")
-    size = _tokenizer(tokenizer, vocab_size, training, data, say)
-    manifest = {"request": request, "documents": len(training), "held_out": len(validation), "vocabulary": size}
-    data.manifest.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    training, validation = _split(texts, held_out)
+    # Everything is made beside what is there, which is replaced when nothing can fail any more.
+    made = PreparedData(data.root / _UNFINISHED)
+    fresh = not data.root.exists()
+    shutil.rmtree(made.root, ignore_errors=True)
+    try:
+        _write(made.train, training)
+        _write(made.held_out, validation)
+        say(f"prepare: {len(training)} documents for training, {len(validation)} held out")
+        size = _tokenizer(tokenizer, vocab_size, training, made, say)
+        manifest = {"request": request, "documents": len(training), "held_out": len(validation), "vocabulary": size}
+        made.manifest.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        _replace(data, made)
+    finally:
+        shutil.rmtree(made.root, ignore_errors=True)
+        if fresh:
+            with contextlib.suppress(OSError):  # it holds what was made
+                data.root.rmdir()
     say(f"prepare: wrote {output}")
     return data
+
+
+def _split(texts: Sequence[str], held_out: float) -> tuple[list[str], list[str]]:
+    """Training and validation documents. The share is exact, and what is held out occurs in training nowhere."""
+    share = Fraction(str(held_out))
+    validation = [text for n, text in enumerate(texts) if int(share * (n + 1)) > int(share * n)]
+    held = set(validation)
+    training = [text for text in texts if text not in held]
+    if not training or (held_out and not validation):
+        fix = "give more text, or another share with --held-out (0: none)"
+        raise UserError(f"{len(texts)} documents are too few to hold out {100 * held_out:g}%", fix)
+    return training, validation
 
 
 def _tokenizer(source: str | None, vocab_size: int, texts: Sequence[str], data: PreparedData, say: Callable) -> int:
@@ -97,18 +118,38 @@ def _read_tokenizer(folder: str) -> bytes:
     return path.read_bytes()
 
 
-def _manifest(data: PreparedData) -> dict[str, object]:
-    return json.loads(data.manifest.read_text(encoding="utf-8"))
+def _made_for(data: PreparedData) -> object:
+    """The request that the folder answers; None where its manifest is damaged."""
+    try:
+        return json.loads(data.manifest.read_text(encoding="utf-8"))["request"]
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _refuse_foreign(data: PreparedData) -> None:
     """Overwrite what prepare made, never a folder of something else."""
-    known = {data.manifest.name, data.tokenizer.name, data.train.parent.name, data.held_out.parent.name, "cache"}
-    if data.root.exists():
-        others = sorted(entry.name for entry in data.root.iterdir() if entry.name not in known)
-        if others:
-            raise UserError(f"{data.root} holds other files ({', '.join(others[:3])})", "choose another --output")
-    shutil.rmtree(data.root / "cache", ignore_errors=True)
+    if not data.root.exists():
+        return
+    found = {entry.name for entry in data.root.iterdir()}
+    ours = {_UNFINISHED, data.manifest.name, _CACHE, *(part.name for part in _parts(data))}
+    # A folder may hold a `train` of its own: without one of these two files it is not of this making.
+    others = found if not found & {_UNFINISHED, data.manifest.name} else found - ours
+    if others:
+        raise UserError(f"{data.root} holds other files ({', '.join(sorted(others)[:3])})", "choose another --output")
+
+
+def _parts(data: PreparedData) -> list[Path]:
+    return [data.train.parent, data.held_out.parent, data.tokenizer]
+
+
+def _replace(data: PreparedData, made: PreparedData) -> None:
+    """The manifest goes first and comes last, so that a folder with one is whole."""
+    data.manifest.unlink(missing_ok=True)
+    shutil.rmtree(data.root / _CACHE, ignore_errors=True)
+    for old, new in zip(_parts(data), _parts(made), strict=True):
+        shutil.rmtree(old, ignore_errors=True)
+        new.rename(old)
+    made.manifest.rename(data.manifest)
 
 
 def _write(path: Path, texts: Iterable[str]) -> None:

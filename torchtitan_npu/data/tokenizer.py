@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 from torchtitan_npu.errors import UserError
@@ -19,7 +19,7 @@ def check_size(vocab_size: int) -> None:
         )
 
 
-def train(texts: Iterable[str], vocab_size: int, folder: Path) -> int:
+def train(texts: Sequence[str], vocab_size: int, folder: Path) -> int:
     """Write tokenizer.json and tokenizer_config.json; return the number of tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -29,7 +29,8 @@ def train(texts: Iterable[str], vocab_size: int, folder: Path) -> int:
     tokenizer.train_from_iterator(
         texts,
         trainers.BpeTrainer(
-            vocab_size=vocab_size,
+            # The library reserves memory for all of them; more than one a byte cannot be learned.
+            vocab_size=min(vocab_size, SMALLEST + sum(len(text.encode()) for text in texts)),
             special_tokens=[BEGIN, END],
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
