@@ -68,19 +68,16 @@ def run(
 
 
 def _begin(path: Path, environment: dict[str, str]) -> None:
-    """Keeps records that were made with the same settings, else begins anew."""
-    head = {"environment": environment}
-    if not path.exists() or next(iter(_lines(path)), None) != head:
-        path.write_text(json.dumps(head) + "\n", encoding="utf-8")
+    """Keeps records that were made with the same settings, but for a last line that was cut off; else begins anew."""
+    head = json.dumps({"environment": environment}) + "\n"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    kept = [line for line in lines if line.endswith("\n")] if lines[:1] == [head] else [head]
+    path.write_text("".join(kept), encoding="utf-8")
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """The records; a line that was cut off when a run was ended is left out."""
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        with contextlib.suppress(json.JSONDecodeError):
-            found.append(json.loads(line))
-    return found
+    """The records; the last one may be just being written."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line[-1] == "\n"]
 
 
 @dataclass
@@ -128,7 +125,8 @@ class _FileRun:
         """pytest's exit code, and what it printed."""
         root = Path(__file__).resolve().parents[2]
         command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "conformance.jaxtests.observer"]
-        command += ["-p", "no:cacheprovider", "-p", "no:xdist", f"--timeout={self.timeout:g}", "--timeout-method=thread"]
+        command += ["-p", "no:cacheprovider", "-p", "no:xdist"]
+        command += [f"--timeout={self.timeout:g}", "--timeout-method=thread"]
         command += ["--collect-only"] if collect_only else []
         with tempfile.TemporaryDirectory() as scratch:
             left, printed = Path(scratch) / "leave", Path(scratch) / "printed"
