@@ -72,10 +72,11 @@ def check(repository: Path, cache: Path, upstream: str, target: str) -> Run:
         child = subprocess.Popen(command, env=environment, stdout=output)
         _, status, usage = os.wait4(child.pid, 0)
         seconds = time.perf_counter() - start
-        if os.waitstatus_to_exitcode(status) not in (0, 1):
-            raise SystemExit(f"{' '.join(command)} failed")
         output.seek(0)
-        return Run(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, json.loads(output.read() or b"[]"))
+        text = output.read()
+        if os.waitstatus_to_exitcode(status) not in (0, 1) or not text:  # an exception ends with 1 as well
+            raise SystemExit(f"{' '.join(command)} failed")
+        return Run(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, json.loads(text))
 
 
 def agreement(items: list[dict], truth: dict[str, list[dict]]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import argparse
 import ast
 import dataclasses
 import difflib
-import json
 import re
 import sys
 import tempfile
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torchtitan_sync import edits, settings, state
+from torchtitan_sync import console, edits, settings, state
 from torchtitan_sync.edits import Edit
 from torchtitan_sync.impact import analyse
 from torchtitan_sync.model import Analysis, Grade, Item, Plugin, Range, SyncError, Use
@@ -61,24 +60,21 @@ def run(args: argparse.Namespace) -> int:
     plugin = settings.load(args.repo, args.package)
     with open_range(plugin, target=args.target, upstream=args.upstream, cache=args.cache) as upstream:
         if upstream.old.id == upstream.new.id:
-            print(f"already up to date: {upstream.old.label}")
-            return 0
+            return console.up_to_date(args.json, upstream.new.label, _summary(Adaptation()))
         adaptation = adapt(plugin, upstream, args.cache, allow_dirty=args.allow_dirty)
         progress = state.load(plugin.root, upstream.old.id, upstream.new.id)
         title = f"Follow {plugin.upstream} from {upstream.old.label} to {upstream.new.label}"
     patch = diff(adaptation)
-    if args.dry_run:
+    if args.dry_run and not console.is_output(args.json):
         sys.stdout.write(patch.decode(errors="replace"))
     elif args.patch:
         args.patch.write_bytes(patch)
-    elif adaptation.new:
+    elif adaptation.new and not args.dry_run:
         progress.points = progress.points or adaptation.points
         state.save(plugin.root, progress)
         _commit(plugin.root, adaptation, title, _dirty(plugin.root))
-    if args.json:
-        text = json.dumps(_summary(adaptation), indent=2, ensure_ascii=False) + "\n"
-        sys.stdout.write(text) if str(args.json) == "-" else args.json.write_text(text, encoding="utf-8")
-    if str(args.json) != "-":
+    console.write_json(args.json, _summary(adaptation))
+    if not console.is_output(args.json):
         _print(adaptation, f"patch: {args.patch}" if args.patch else "" if args.dry_run else "one commit")
     return 0
 
@@ -92,7 +88,7 @@ def adapt(plugin: Plugin, upstream: Range, cache: Path | None = None, *, allow_d
         copy = dataclasses.replace(plugin, root=Path(folder))
         files = _copy(plugin.root, copy.root)
         for count in range(1, _PASSES + 1):
-            print(f"analysing, pass {count}", file=sys.stderr)
+            console.say(f"analysing, pass {count}")
             analysis = analyse(upstream, copy, cache)
             result.points = result.points or main_points(analysis)
             result.reasons.clear()

@@ -1,14 +1,12 @@
 """`torchtitan-sync check`: says what an upstream range breaks, and writes nothing."""
 
 import argparse
-import json
-import sys
 import textwrap
 
 from rich.console import Console
 from rich.table import Table
 
-from torchtitan_sync import impact, settings, upstream
+from torchtitan_sync import console, impact, settings, upstream
 from torchtitan_sync.grades import TABLE
 from torchtitan_sync.model import Analysis, Grade, Item, Use
 from torchtitan_sync.report import MEANING, as_json
@@ -22,28 +20,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="list P2 to P4 too, not only count them")
 
 
-def note_progress(text: str) -> None:
-    """On standard error, where it does not mix with results."""
-    print(text, file=sys.stderr, flush=True)
-
-
 def run(args: argparse.Namespace) -> int:
     """Exit code 1 where something is P0."""
     plugin = settings.load(args.repo, args.package)
     with upstream.open_range(plugin, target=args.target, upstream=args.upstream, cache=args.cache) as changes:
         for note in changes.notes:
-            print(note, file=sys.stderr)
+            console.say(note)
         if changes.old.id == changes.new.id:
-            print(f"already up to date: {changes.new.label}")
-            return 0
-        analysis = impact.analyse(changes, plugin, args.cache, say=note_progress)
-    if args.json is not None:
-        text = json.dumps(as_json(analysis), indent=1, ensure_ascii=False)
-        if str(args.json) == "-":
-            print(text)
-        else:
-            args.json.write_text(text + "\n", encoding="utf-8")
-    if str(args.json) != "-":
+            return console.up_to_date(args.json, changes.new.label, [])
+        analysis = impact.analyse(changes, plugin, args.cache, console.say)
+    console.write_json(args.json, as_json(analysis))
+    if not console.is_output(args.json):
         show(analysis, everything=args.all)
     return int(any(item.grade == Grade.P0 for item in analysis.items))
 

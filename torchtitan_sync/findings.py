@@ -6,7 +6,7 @@ from torchtitan_sync import grades
 from torchtitan_sync.model import Item, Rename, Use
 from torchtitan_sync.program import Found, Program
 from torchtitan_sync.records import Place
-from torchtitan_sync.surface import Sources
+from torchtitan_sync.sources import Sources
 
 
 @dataclass

@@ -1,4 +1,6 @@
-"""Keeps finished analyses: the same range and the same plugin give the same answer, which need not be found twice.
+"""What is kept from run to run, and where.
+
+The same range and the same plugin give the same answer, which need not be found twice.
 
 What is kept is named by everything that went in: the two snapshots, the settings, each of the plugin's files, and this
 tool's own code. A change of any of them is another name.
@@ -7,6 +9,7 @@ tool's own code. A change of any of them is another name.
 import dataclasses
 import hashlib
 import json
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,16 @@ from typing import Any
 from torchtitan_sync.model import Analysis, Commit, Grade, Item, Plugin, Range, Rename, Use
 
 _KEPT = 20
+
+
+def user_folder() -> Path:
+    """Where things are kept that only save time. A user without a home has none: that nothing can be made below it is
+    as with one that cannot be written to."""
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        home = os.devnull
+    return Path(home) / "torchtitan-sync"
 
 
 def name(changes: Range, plugin: Plugin, contents: dict[str, bytes]) -> str:

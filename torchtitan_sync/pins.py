@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from torchtitan_sync.findings import Findings
 from torchtitan_sync.records import Place
-from torchtitan_sync.surface import is_requirements
+from torchtitan_sync.sources import is_requirements
 
 _QUOTED = re.compile(r"""(?P<quote>["'])(?P<text>[A-Za-z][^"']*)(?P=quote)""")
 _PYTHON = re.compile(r"""requires-python\s*=\s*["'](?P<text>[^"']*)["']""")

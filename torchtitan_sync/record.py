@@ -2,13 +2,11 @@
 
 import argparse
 import datetime
-import json
-import sys
 import textwrap
 import tomllib
 from pathlib import Path
 
-from torchtitan_sync import policy, settings, state
+from torchtitan_sync import console, policy, settings, state
 from torchtitan_sync.adapt import main_points
 from torchtitan_sync.impact import analyse
 from torchtitan_sync.model import Plugin, SyncError
@@ -31,15 +29,12 @@ def run(args: argparse.Namespace) -> int:
     plugin = settings.load(args.repo, args.package)
     with open_range(plugin, target=args.target, upstream=args.upstream, cache=args.cache) as upstream:
         if upstream.old.id == upstream.new.id:
-            print(f"already up to date: {upstream.old.label}")
-            return 0
+            return console.up_to_date(args.json, upstream.new.label, {})
         summary = record(
             plugin, upstream, args.notes or _points(upstream, plugin, args.cache), args.target, args.compat
         )
-    if args.json:
-        text = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
-        sys.stdout.write(text) if str(args.json) == "-" else args.json.write_text(text, encoding="utf-8")
-    if str(args.json) != "-":
+    console.write_json(args.json, summary)
+    if not console.is_output(args.json):
         _print(summary)
     return 0
 

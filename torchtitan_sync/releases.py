@@ -6,8 +6,7 @@ import re
 import subprocess
 import sys
 import tarfile
-import urllib.error
-import urllib.request
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,8 +41,8 @@ def newest(name: str, folder: Path) -> str:
     return found[-1]
 
 
-def download(name: str, version: str, folder: Path) -> Path:
-    """The archive of a release, through pip (and so from the index that it is set up for), or PyPI's JSON without pip.
+def get(name: str, version: str, kept: Path, work: Path) -> Path:
+    """The archive of a release: from the folder that keeps them, else downloaded by way of `work` and kept there.
 
     Raises SyncError if no index has it or none can be reached.
     """
@@ -51,9 +50,20 @@ def download(name: str, version: str, folder: Path) -> Path:
         Version(version)
     except InvalidVersion:
         raise SyncError(f"pypi:{version} names no version: write it as in pypi:0.3.0") from None
-    folder.mkdir(parents=True, exist_ok=True)
-    if archive := find(folder, name, version):
+    if archive := find(kept, name, version):
         return archive
+    archive = _download(name, version, work)
+    with contextlib.suppress(OSError):  # a folder that cannot be written to is done without
+        kept.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=kept, delete=False) as file:
+            file.write(archive.read_bytes())
+        Path(file.name).replace(kept / archive.name)
+    return find(kept, name, version) or archive
+
+
+def _download(name: str, version: str, folder: Path) -> Path:
+    """Through pip, and so from the index that it is set up for, or PyPI's JSON without pip."""
+    folder.mkdir(parents=True, exist_ok=True)
     reasons = []
     for attempt in (_pip_wheel, _pip_source, _json):
         reason = attempt(name, version, folder)
@@ -117,13 +127,15 @@ def _pip(option: str, value: str, requirement: str, folder: Path) -> str:
 
 
 def _json(name: str, version: str, folder: Path) -> str:
+    import urllib.request  # slow, and only needed where there is no pip
+
     try:
         with urllib.request.urlopen(f"{_INDEX}/{name}/{version}/json", timeout=_DOWNLOAD_TIMEOUT) as answer:
             files = json.load(answer)["urls"]
         for file in sorted(files, key=lambda file: file["packagetype"] != "bdist_wheel")[:1]:
             with urllib.request.urlopen(file["url"], timeout=_DOWNLOAD_TIMEOUT) as answer:
                 (folder / Path(file["filename"]).name).write_bytes(answer.read())
-    except (urllib.error.URLError, OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError) as error:
         return str(error)
     return ""
 

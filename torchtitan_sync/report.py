@@ -3,19 +3,17 @@
 import argparse
 import dataclasses
 import fnmatch
-import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from torchtitan_sync import impact, settings, state, surface, upstream, witness
+from torchtitan_sync import console, impact, settings, sources, state, upstream, witness
 from torchtitan_sync.grades import TABLE
 from torchtitan_sync.model import Analysis, Grade, Item, Plugin, Use
 
-FILE = surface.REPORT
+FILE = sources.REPORT
 
 MEANING = {
     Grade.P0: "raises, or silently stops working",
@@ -44,30 +42,26 @@ def run(args: argparse.Namespace) -> int:
     plugin = settings.load(args.repo, args.package)
     with upstream.open_range(plugin, target=args.target, upstream=args.upstream, cache=args.cache) as changes:
         for note in changes.notes:
-            print(note, file=sys.stderr)
+            console.say(note)
         if changes.old.id == changes.new.id:
-            print(f"already up to date: {changes.new.label}")
-            return 0
-        say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
-        analysis = impact.analyse(changes, plugin, args.cache, say)
+            return console.up_to_date(args.json, changes.new.label, [])
+        analysis = impact.analyse(changes, plugin, args.cache, console.say)
         if args.witness is not None:
             shown, lowered = witness.write(analysis, changes, plugin, args.witness)
-            print(f"{shown} breaks shown by witnesses in {args.witness}, {lowered} lowered to P2")
+            console.say(f"{shown} breaks shown by witnesses in {args.witness}, {lowered} lowered to P2")
     output = args.output or plugin.root / FILE
     before = output.read_text(encoding="utf-8") if output.exists() else ""
     output.write_text(markdown(analysis, plugin, before), encoding="utf-8")
     written = [output]
     for path, data in ((args.json, as_json(analysis)), (args.sarif, sarif(analysis))):
-        if path is not None and str(path) == "-":
-            print(json.dumps(data, indent=1, ensure_ascii=False))
-        elif path is not None:
-            path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        console.write_json(path, data)
+        if path is not None and not console.is_output(path):
             written.append(path)
     counts = Counter(item.grade for item in analysis.items)
     summary = ", ".join(f"{counts[grade]} {grade.name}" for grade in Grade)
-    print(f"{analysis.old} -> {analysis.new}: {summary}", file=sys.stderr)
-    print(f"written: {', '.join(map(str, written))}", file=sys.stderr)
-    print(state.REMINDER, file=sys.stderr)
+    console.say(f"{analysis.old} -> {analysis.new}: {summary}")
+    console.say(f"written: {', '.join(map(str, written))}")
+    console.say(state.REMINDER)
     return 0
 
 

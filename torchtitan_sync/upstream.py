@@ -3,7 +3,8 @@
 Whatever it comes from, it ends up as two commits in one object store, so what follows knows git only:
   - a local clone is read in place, and never written to;
   - a URL becomes a mirror without blobs, to which the blobs that are asked for are added in one fetch;
-  - a release from PyPI is stored as a commit. Its blobs get the ids that git gives them, so equal files are equal.
+  - a release from PyPI is stored as a commit. Its blobs get the ids that git gives them, so equal files are equal. Its
+    archive is kept, since a release never changes.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from torchtitan_sync import policy, releases
+from torchtitan_sync import memory, policy, releases
 from torchtitan_sync.model import Change, FileRename, Plugin, Snapshot, SyncError
 from torchtitan_sync.objects import ObjectStore, fetch, git, is_repository
 
@@ -140,7 +141,7 @@ class Source:
         self.refs: dict[str, str] = {}
         """Commit by ref name."""
         self.release_folder: Path | None = None
-        self.download_folder = work / "releases"
+        self.kept_releases = memory.user_folder() / "releases"
         self.why_missing = "fetch them, or use a complete clone"
         self.notes: list[str] = []
 
@@ -210,7 +211,7 @@ class Source:
             raise SyncError(
                 f"{self.release_folder} has no wheel or source archive of {package} {version} (it has {have})"
             )
-        archive = archive or releases.download(package, version, self.download_folder)
+        archive = archive or releases.get(package, version, self.kept_releases, self.work / "releases")
         files = releases.read(archive)
         commit = self.store.add_commit(files)
         return Point(f"pypi:{version}", f"pypi:{version}", commit, self._released_commit(version, commit))
@@ -272,7 +273,7 @@ def open_range(
 def _open(work: Path, upstream: str, package: str, names: list[str], cache: Path | None) -> Source:
     source = Source(work, upstream, package)
     if cache:
-        source.download_folder = cache / "releases"
+        source.kept_releases = cache / "releases"
     folder = Path(upstream).expanduser()
     if upstream == "pypi":
         pass

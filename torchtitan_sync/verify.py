@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torchtitan_sync import probe, settings, state
+from torchtitan_sync import console, probe, settings, state
 from torchtitan_sync.impact import analyse
 from torchtitan_sync.model import Analysis, Grade, Plugin, Range
 from torchtitan_sync.objects import git
@@ -67,23 +67,21 @@ def run(args: argparse.Namespace) -> int:
     """Exit code 1 where a check failed."""
     plugin = settings.load(args.repo, args.package)
     with open_range(plugin, target=args.target, upstream=args.upstream, cache=args.cache) as upstream:
-        analysis = analyse(upstream, plugin, args.cache)
+        analysis = analyse(upstream, plugin, args.cache, console.say)
         progress = state.load(plugin.root, upstream.old.id, upstream.new.id)
         affected = {use.file for item in analysis.items for use in item.downstream}
         affected |= set(state.changed_files(plugin.root, progress.started))
         checks = [_static(analysis)]
         with workplace(plugin, upstream) as place:
-            print(f"verifying against {upstream.new.label}", file=sys.stderr)
+            console.say(f"verifying against {upstream.new.label}")
             checks += _probe(plugin, place)
             tests = affected_tests(plugin, affected)
             if args.tests:
                 checks.append(_tests(place, tests, args.pytest.split()))
         progress.checks = {check.name: check.summary() for check in checks}
         state.save(plugin.root, progress)
-    if args.json:
-        text = json.dumps([dataclasses.asdict(check) for check in checks], indent=2, ensure_ascii=False) + "\n"
-        sys.stdout.write(text) if str(args.json) == "-" else args.json.write_text(text, encoding="utf-8")
-    if str(args.json) != "-":
+    console.write_json(args.json, [dataclasses.asdict(check) for check in checks])
+    if not console.is_output(args.json):
         _print(checks)
         if not args.tests:
             print(f"{len(tests)} test files touch affected files: --tests runs them")
@@ -226,7 +224,7 @@ def _tests(place: Place, tests: list[str], arguments: list[str]) -> Check:
         return check
     report, output = place.folder / "tests.xml", place.folder / "tests.log"
     command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", "-p", "no:cacheprovider", *arguments]
-    print(f"running {len(tests)} test files", file=sys.stderr)
+    console.say(f"running {len(tests)} test files")
     code = _run([*command, *tests], place, output, _TESTS_TIMEOUT)
     if not report.exists():
         tail = output.read_text(errors="replace").strip().splitlines()[-5:]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torchtitan_sync.grades import TABLE
 from torchtitan_sync.model import Analysis, Grade, Item, Plugin, Range, Snapshot, SyncError
-from torchtitan_sync.program import package_files
+from torchtitan_sync.modules import package_files
 
 _SECONDS = 300
 

@@ -143,7 +143,7 @@ def test_pip_downloads_a_release_from_the_index_it_is_set_up_for(
     path = wheel(index, "0.9.0", OLD)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
-    found = releases.download("torchtitan", "0.9.0", tmp_path / "downloads")
+    found = releases.get("torchtitan", "0.9.0", tmp_path / "kept", tmp_path / "work")
     assert found.read_bytes() == path.read_bytes()
     wheel(index, "0.10.0", NEW)
     assert releases.newest("torchtitan", tmp_path / "newest") == "0.10.0"
@@ -155,4 +155,22 @@ def test_release_that_cannot_be_had_says_what_to_do_without_a_network(
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setattr(releases, "_INDEX", "http://127.0.0.1:9/pypi")
     with pytest.raises(SyncError, match=r"(?s)torchtitan 99\.0 cannot be had: .*give --upstream FOLDER"):
-        releases.download("torchtitan", "99.0", tmp_path)
+        releases.get("torchtitan", "99.0", tmp_path / "kept", tmp_path / "work")
+
+
+def test_release_that_was_had_once_needs_no_index_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, first = tmp_path / "kept", tmp_path / "first"
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel(first, "0.9.0", OLD).parent))
+    path = releases.get("torchtitan", "0.9.0", kept, tmp_path / "work")
+    monkeypatch.setattr(releases, "_download", pytest.fail)
+    assert releases.get("torchtitan", "0.9.0", kept, tmp_path / "work") == path
+    assert [file.name for file in kept.iterdir()] == [path.name]
+
+
+def test_release_is_had_also_where_nothing_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel(tmp_path / "wheels", "0.9.0", OLD).parent))
+    (tmp_path / "file").write_text("")
+    found = releases.get("torchtitan", "0.9.0", tmp_path / "file" / "kept", tmp_path / "work")
+    assert found.parent == tmp_path / "work"
