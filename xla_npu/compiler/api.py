@@ -16,7 +16,7 @@ from xla_npu.compiler.executable import Executable
 from xla_npu.compiler.lowering import ProgramInfo
 from xla_npu.compiler.options import Options, parse_options
 from xla_npu.compiler.partition import partition
-from xla_npu.compiler.program import Parser, expand, resolve_composites
+from xla_npu.compiler.program import Parser, expand, resolve_composites, without_places
 from xla_npu.compiler.schedule import Schedule
 
 rules.load()
@@ -51,12 +51,12 @@ def compile_program(code: bytes, options_bytes: bytes, settings: Settings) -> Ex
         CompileError: the program cannot be compiled; the message says why, and where in the user's program.
     """
     options = parse_options(options_bytes)
-    key = cache.key(code, options, settings.soc, settings.allow_hf32)
+    module = settings.parser.parse(code)
+    key = cache.key(without_places(module), options, settings.soc, settings.allow_hf32)
     found = cache.read(key)
     if found is not None:
         return found
     record = dump.Record(key)
-    module = settings.parser.parse(code)
     record.text("stablehlo", module)
     with module.context:
         resolve_composites(module, code)
@@ -93,7 +93,7 @@ def _compile(module: ir.Module, options: Options, settings: Settings, record: du
     name = _name(module)
     module, spread = _localize(module, options)
     record.text("local", module)
-    record.lap("parse")
+    record.lap("partition")
     try:
         schedule, (arguments, results, steps) = _schedule(module, options, name)
     except NeedsExpansion:

@@ -41,7 +41,7 @@ def _surroundings() -> str:
 
 
 def key(code: bytes, options: Options, soc: str, allow_hf32: bool) -> str:
-    """The name of a program's entry."""
+    """The name of a program's entry. `code` does not say where in the user's program its operations are."""
     digest = hashlib.sha256(code)
     digest.update(f"{options} {soc} {allow_hf32} {_surroundings()}".encode())
     return digest.hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -54,6 +55,16 @@ class Parser:
             raise InvalidProgram(
                 f"the program is not StableHLO that this jaxlib ({stablehlo.get_current_version()}) can read: {error}"
             ) from error
+
+
+def without_places(module: ir.Module) -> bytes:
+    """The module's bytecode without places in the user's program: it stays the same when lines are moved."""
+    with module.context:
+        bare = module.operation.clone()
+        PassManager.parse("builtin.module(strip-debuginfo)").run(bare)
+    buffer = io.BytesIO()
+    bare.write_bytecode(buffer)
+    return buffer.getvalue()
 
 
 def run_passes(module: ir.Module, pipeline: str) -> None:
