@@ -28,6 +28,7 @@ class History:
     losses: dict[int, float] = field(default_factory=dict)
     validation_losses: dict[int, float] = field(default_factory=dict)
     learning_rates: dict[int, float] = field(default_factory=dict)
+    gradient_norms: dict[int, float] = field(default_factory=dict)
     peak_hbm_bytes: int = 0
     timed_tokens: int = 0
     timed_seconds: float = 0.0
@@ -63,6 +64,7 @@ class NPUMetricsProcessor(MetricsProcessor):
             ranks_with_own_tokens = self.parallel_dims.world_size // self.parallel_dims.non_data_parallel_size
             history.timed_tokens += self.ntokens_since_last_log * ranks_with_own_tokens
         history.losses[step] = global_avg_loss
+        history.gradient_norms[step] = grad_norm
         rates = [value for name, value in (extra_metrics or {}).items() if name.startswith("lr")]
         if rates:
             history.learning_rates[step] = rates[0]

@@ -17,6 +17,8 @@ class Summary:
     losses: list[float]
     validation_losses: dict[int, float]
     learning_rates: list[float]
+    gradient_norms: list[float]
+    """Before clipping."""
     launches_by_operator: dict[str, int] | None
 
     def lines(self) -> list[str]:

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torchtitan.tools.logging import logger
 from torchtitan.trainer import Trainer
 
-from torchtitan_npu import gradients, launches, summary
+from torchtitan_npu import finite, gradients, launches, summary
 from torchtitan_npu.config.npu import NPUConfig
 from torchtitan_npu.metrics import NPUMetricsProcessor, loss_rank
 
@@ -29,12 +30,21 @@ class NPUTrainer(Trainer):
             torch.npu.set_per_process_memory_fraction(config.npu.memory_fraction)
         self._trained_steps = 0
         self._launches: dict[str, int] | None = None
+        self._losses: list[torch.Tensor] = []
         super().__init__(config)
+        if config.npu.check_loss:
+            self.optimizers.register_step_pre_hook(lambda *_: finite.check(self._losses, self.step))
+
+    def forward_backward_step(self, **batch: Any) -> torch.Tensor:
+        loss = super().forward_backward_step(**batch)
+        self._losses.append(loss)
+        return loss
 
     def train_step(self, data_iterator: Iterator) -> None:
         self._trained_steps += 1
         counted = self._trained_steps == min(_COUNTED_STEP, self.config.training.steps)
         before = launches.by_operator() if counted else None
+        self._losses.clear()
         super().train_step(data_iterator)
         if self._trained_steps == 1 and self.config.npu.require_gradients:
             gradients.check(self.model_parts)
@@ -62,6 +72,7 @@ class NPUTrainer(Trainer):
             losses=losses,
             validation_losses=history.validation_losses,
             learning_rates=list(history.learning_rates.values()),
+            gradient_norms=list(history.gradient_norms.values()),
             launches_by_operator=self._launches,
         )
         folder = Path(self.config.dump_folder)

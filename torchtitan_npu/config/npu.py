@@ -56,6 +56,10 @@ class NPUConfig:
     """Stop after the first step if a trainable parameter got no gradient, which an operator made for inference causes
     (torch only warns of it). Turn off for a model that leaves parameters unused on purpose."""
 
+    check_loss: bool = True
+    """Stop every rank in the step whose loss is not finite, before the weights are updated. Costs a number sent and
+    read a step; without it upstream's check of logged steps is left, after the update."""
+
     hccl: HcclConfig = field(default_factory=HcclConfig)
 
     def __post_init__(self) -> None:
