@@ -1,32 +1,8 @@
 """JAX programs on the platform `npu`: what the plugin and its registration do, as a user sees it."""
 
-import os
-import subprocess
-import sys
-import textwrap
-
 import pytest
 
-
-def run(program: str, *, cann: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program in a process of its own; `cann=False` hides CANN from it."""
-    environment = os.environ | {"JAX_PLATFORMS": "npu"} | variables
-    if not cann:
-        for name in ("ASCEND_HOME_PATH", "LD_LIBRARY_PATH"):
-            environment.pop(name, None)
-    environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), environment.get("PYTHONPATH", "")])
-    # The entry point's part: what JAX's discovery does with the installed package.
-    header = "import xla_npu; xla_npu.initialize()\nimport jax, jax.numpy as jnp, numpy as np\n"
-    return subprocess.run(
-        [sys.executable, "-c", header + textwrap.dedent(program)], env=environment, capture_output=True, text=True
-    )
-
-
-def succeed(program: str, **variables: str) -> list[str]:
-    """The lines that a program prints."""
-    result = run(program, **variables)
-    assert result.returncode == 0, result.stderr[-3000:]
-    return result.stdout.splitlines()
+from tests.xla_npu.jax_process import run, succeed
 
 
 def test_the_platform_is_the_default_and_has_the_devices():

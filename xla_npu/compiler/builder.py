@@ -82,6 +82,9 @@ class Builder:
     ) -> Value:
         """An operator that moves data: `parts` share a type, which is changed for one the NPU can move and back."""
         own = parts[0].dtype
+        if own == "f64" and not takes(kind, own):  # no type is wider, but bits can be moved
+            moved = self.move(kind, [self.bitcast_value(part, "i64") for part in parts], others, shape, **attributes)
+            return self.bitcast_value(moved, own)
         wide = wide_enough(kind, own)
         inputs = [*(self.cast_value(part, wide) for part in parts), *others]
         return self.cast_value(self.emit(kind, inputs, wide, shape, **attributes), own)
@@ -369,6 +372,10 @@ class Builder:
         array = value.array
         if array is not None and array.size <= 1024 and array.dtype.kind in "iub":  # integers convert exactly
             return self.graph.constant(array.astype(STORAGE_NUMPY[dtype]), dtype)
+        if dtype == "f64" and value.dtype != "i64":  # float64 is made from int64 only
+            if value.dtype[0] not in "biu" or value.dtype == "bf16":
+                raise Unsupported(f"the NPU has no Cast from type {value.dtype} to f64")
+            value = self.cast_value(value, "i64")
         return self.emit("Cast", [value], dtype, value.shape, dst_type=GE_ENUM[dtype])
 
     def bitcast_value(self, value: Value, dtype: str) -> Value:
@@ -469,11 +476,14 @@ class Builder:
 
     def select(self, predicate: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """`x` where `predicate`, else `y`."""
-        parts = tuple(
-            self._elementwise("SelectV2", [predicate.value, a, b], first=1)
-            for a, b in zip(x.parts, y.parts, strict=True)
-        )
-        return Tensor(x.type, x.shape, parts)
+
+        def one(a: Value, b: Value) -> Value:
+            if a.dtype == "f64":  # no type is wider, but bits can be chosen
+                bits = [self.bitcast_value(part, "i64") for part in (a, b)]
+                return self.bitcast_value(self._elementwise("SelectV2", [predicate.value, *bits], first=1), "f64")
+            return self._elementwise("SelectV2", [predicate.value, a, b], first=1)
+
+        return Tensor(x.type, x.shape, tuple(map(one, x.parts, y.parts)))
 
     def maximum(self, x: Tensor, y: Tensor) -> Tensor:
         """Larger one; NaN wins."""
@@ -646,6 +656,8 @@ class Builder:
         rows = x.shape[-1] if transpose_x else x.shape[-2]
         columns = y.shape[-2] if transpose_y else y.shape[-1]
         shape = (*x.shape[:-2], rows, columns)
+        if not takes("MatMulV2", x.dtype):
+            raise Unsupported(f"the NPU has no matrix product for type {x.dtype}")
         if len(shape) == 2:
             return self.emit("MatMulV2", [x, y], x.dtype, shape, transpose_x1=transpose_x, transpose_x2=transpose_y)
         return self.emit("BatchMatMulV2", [x, y], x.dtype, shape, adj_x1=transpose_x, adj_x2=transpose_y)

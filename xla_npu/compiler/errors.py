@@ -7,6 +7,8 @@ class CompileError(Exception):
     """A program is refused; `code` is PJRT's error code."""
 
     code = "INTERNAL"
+    located = False
+    """Whether the message says where in the user's program."""
 
 
 class Unsupported(CompileError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from xla_npu.compiler.errors import CompileError
+
 _FRAME = re.compile(r'"([^"\n]+)":(\d+)(?::(\d+))?')
 _SCOPE = re.compile(r'"([^"\n]*)"\(')
 
@@ -19,6 +21,13 @@ def describe(op: Any) -> str:
     if frame:
         places.append(f"{frame.group(1)}:{frame.group(2)}")
     return "at " + (", ".join(places) or "an unknown place") + f"\n  {_shorten(str(op))}"
+
+
+def locate(error: CompileError, op: Any) -> None:
+    """Adds the operation and its place to an error's message that has none yet."""
+    if not error.located:
+        error.located = True
+        error.args = (f"{op.name}: {error.args[0]}\n{describe(op)}",)
 
 
 def _shorten(text: str, limit: int = 300) -> str:

@@ -12,7 +12,7 @@ from xla_npu.compiler.attributes import constant_array, tensor_type
 from xla_npu.compiler.builder import Builder
 from xla_npu.compiler.errors import CompileError, InvalidProgram, NeedsExpansion, Unsupported
 from xla_npu.compiler.graph import Graph
-from xla_npu.compiler.location import describe
+from xla_npu.compiler.location import locate
 from xla_npu.compiler.tensor import Tensor
 
 Rule = Callable[..., Any]
@@ -110,6 +110,15 @@ class Lowering(Builder):
 
     def output(self, tensor: Tensor) -> Any:
         """The GE value that leaves the graph for a tensor."""
+        try:
+            return self._output(tensor)
+        except CompileError as error:
+            owner = next((value.owner for value, known in self.tensors.items() if known is tensor), None)
+            if owner is not None and not isinstance(owner, ir.Block):
+                locate(error, owner.operation)
+            raise
+
+    def _output(self, tensor: Tensor) -> Any:
         if tensor.type.kind == "complex":
             return self.join_complex(tensor)
         value = self.full(tensor).value
@@ -141,9 +150,7 @@ class Lowering(Builder):
                 raise kind("this operation has no lowering to CANN operators")
             results = function(self, op, *[self.tensor(operand) for operand in op.operands])
         except CompileError as error:
-            if not getattr(error, "located", False):
-                error.located = True  # type: ignore[attr-defined]
-                error.args = (f"{name}: {error.args[0]}\n{describe(op)}",)
+            locate(error, op)
             raise
         results = [results] if isinstance(results, Tensor) else list(results or ())
         for value, tensor in zip(op.results, results, strict=True):
