@@ -64,10 +64,16 @@ def _parser() -> argparse.ArgumentParser:
     ops.add_argument("names", nargs="*", metavar="NAME", help="only these (a part of the name is enough)")
     stats = command("stats", _stats, "add up the counters that processes wrote")
     stats.add_argument("folder", nargs="?", metavar="DIR", help="default: $CANN_EMULATOR_STATS")
-    stats.add_argument("--top", type=int, default=20, metavar="N", help="operators to show, by time (20; 0: all)")
+    stats.add_argument("--top", type=_count, default=20, metavar="N", help="operators to show, by time (20; 0: all)")
     for sub in (env, info, ops, stats):
         sub.add_argument("--json", action="store_true", help="machine-readable")
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 0")
+    return int(text)
 
 
 def _fail(message: str, code: int = 2) -> int:

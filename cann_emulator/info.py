@@ -16,13 +16,15 @@ PACKAGES = ("torch", "torch_npu", "torchtitan", "triton", "numpy")
 def collect() -> dict[str, Any]:
     settings.checked({name: settings.setting(name) for name in settings.DEFAULTS})
     soc = settings.setting("CANN_EMULATOR_SOC")
+    home, problem = None, None
     try:
         home = find_home()
-    except HomeNotFound:
-        home = None
+    except HomeNotFound as error:
+        problem = str(error)
     implemented = [op for op in operators() if op.implemented]
     return {
         "home": str(home) if home else None,
+        "home_problem": problem,
         "libraries": sorted(path.name for path in (home / "lib64").glob("*.so")) if home else [],
         "soc": soc,
         "product": settings.SOCS[soc],
@@ -57,7 +59,7 @@ def _torch_build() -> str | None:
 def render(facts: dict[str, Any]) -> str:
     lines = [
         ("devices", f"{facts['devices']} x {facts['soc']} ({facts['product']}), {facts['hbm_gb']:g} GiB each"),
-        ("home", facts["home"] or "not installed: run `make native`"),
+        ("home", facts["home"] or f"none: {facts['home_problem']}"),
         ("operators", f"{facts['operators_implemented']} implemented"),
     ]
     for name, version in facts["versions"].items():

@@ -59,6 +59,11 @@ def _file(value: str) -> None:
         raise BadSetting("a file in an existing folder is wanted")
 
 
+def _switch(value: str) -> None:
+    if value not in ("0", "1"):
+        raise BadSetting("0 or 1 is wanted")
+
+
 def _any(value: str) -> None:
     pass
 
@@ -69,12 +74,11 @@ CHECKS: dict[str, Callable[[str], None]] = {
     "CANN_EMULATOR_HBM_GB": _hbm,
     "CANN_EMULATOR_STATS": _folder,
     "CANN_EMULATOR_TRACE": _file,
-    "CANN_EMULATOR_FAULTS": _any,
     "CANN_EMULATOR_HOME": _any,
-    "CANN_EMULATOR_HCCL_PORT_CLASH": _any,
+    "CANN_EMULATOR_HCCL_PORT_CLASH": _switch,
 }
 # Read by programs that may change their working folder first.
-_PATHS = ("CANN_EMULATOR_STATS", "CANN_EMULATOR_TRACE", "CANN_EMULATOR_FAULTS", "CANN_EMULATOR_HOME")
+_PATHS = ("CANN_EMULATOR_STATS", "CANN_EMULATOR_TRACE", "CANN_EMULATOR_HOME")
 
 
 def setting(name: str) -> str:

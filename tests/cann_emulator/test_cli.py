@@ -54,6 +54,33 @@ def test_run_twice_is_run_once():
     assert once["LD_LIBRARY_PATH"].endswith(":/opt/lib")
 
 
+def sourced(shell: str, script: str, **env: str) -> subprocess.CompletedProcess:
+    return subprocess.run([shell, "-c", script], env=CLEAN | env, capture_output=True, text=True)
+
+
+def test_set_env_sh_twice_is_once():
+    source, show = f'. "{find_home()}/set_env.sh"', 'echo "$LD_LIBRARY_PATH $PYTHONPATH"'
+    once = sourced("bash", f"{source}; {show}", LD_LIBRARY_PATH="/opt/lib")
+    twice = sourced("bash", f"{source}; {source}; {show}", LD_LIBRARY_PATH="/opt/lib")
+    assert once.stdout == twice.stdout
+    assert once.stdout.split()[0] == f"{find_home()}/lib64:/opt/lib"
+
+
+def test_set_env_sh_finds_its_folder_whatever_cdpath_is():
+    folder = find_home()
+    script = f'cd "{folder.parent}" && . {folder.name}/set_env.sh && echo "$ASCEND_HOME_PATH"'
+    assert sourced("bash", script, CDPATH=f"/tmp:{folder.parent}").stdout.strip() == str(folder)
+
+
+def test_a_shell_that_does_not_name_the_sourced_script_is_told_what_to_do():
+    # Such as dash: there $0 is the shell. Bash has no name for a script on its input either.
+    script = (find_home() / "set_env.sh").read_text()
+    script = f'source_it() {{\n{script}}}\nsource_it; echo "code $?"'
+    result = subprocess.run(["bash"], input=script, env=CLEAN, text=True, capture_output=True)
+    assert result.stdout.strip() == "code 1"
+    assert 'eval "$(cann-emulator env)"' in result.stderr
+
+
 def test_env_can_be_evaluated(tmp_path):
     script = f"""eval "$({sys.executable} -m cann_emulator.cli env --devices 3 --stats '{tmp_path}/with space')"
     printf '%s|%s' "$CANN_EMULATOR_DEVICES" "$CANN_EMULATOR_STATS" """
@@ -102,6 +129,7 @@ def test_a_chosen_task_queue_is_kept_with_a_warning():
         ("CANN_EMULATOR_HBM_GB", "nan", "a number of GiB"),
         ("CANN_EMULATOR_TRACE", "/no/such/folder/trace.json", "a file in an existing folder"),
         ("CANN_EMULATOR_STATS", __file__, "it is a file"),
+        ("CANN_EMULATOR_HCCL_PORT_CLASH", "yes", "0 or 1 is wanted"),
     ],
 )
 def test_a_bad_setting_is_named(name, value, expected):
@@ -124,6 +152,7 @@ def test_no_command_and_unknown_command():
 
 def test_a_home_that_is_none(tmp_path):
     assert "not a CANN home" in refused("home", env={"CANN_EMULATOR_HOME": str(tmp_path)})
+    assert f"none: CANN_EMULATOR_HOME is {tmp_path}" in cli("info", env={"CANN_EMULATOR_HOME": str(tmp_path)}).stdout
 
 
 # ---- home, info, ops, stats ----------------------------------------------------------------------------------------
