@@ -74,7 +74,7 @@ def truth(root: Path, folders: list[str], upstream: str, old: Path, new: Path) -
     result: dict[str, list[dict[str, object]]] = {
         kind: [] for kind in ("broken", "follows", "works", "broken_before", "unknown")
     }
-    there = homes(new, upstream)
+    was, there = homes(old, upstream), homes(new, upstream)
     gone: dict[str, set[tuple[str, ...]]] = {}
     for file, _, question in uses:
         if before[question][0] == "found" and after[question][0] == "gone" and question.call is None:
@@ -92,8 +92,8 @@ def truth(root: Path, folders: list[str], upstream: str, old: Path, new: Path) -
         entry: dict[str, object] = {"file": file, "line": line, "reference": question.text(), "why": now[1] or was[1]}
         if kind == "broken" and question.call is None and not question.instance:
             places = there.get(path[-1], [])
-            # A name that is there exactly once has moved there; what was renamed is not judged.
-            entry["moved_to"] = places[0] if len(places) == 1 else None
+            # A name that was and is there exactly once has moved there; what was renamed is not judged.
+            entry["moved_to"] = places[0] if len(places) == len(was.get(path[-1], [])) == 1 else None
         result[kind].append(entry)
     return result
 

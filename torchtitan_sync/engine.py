@@ -117,6 +117,7 @@ def _walk(sources: Sources, plugin: Plugin, old: Program, new: Program, mover: M
         before.refs = [ref for ref in before.refs if ref.place.file not in files] + second.refs
         before.calls = [call for call in before.calls if call.place.file not in files] + second.calls
         before.patches = [patch for patch in before.patches if patch.place.file not in files] + second.patches
+        before.refs = [ref for ref in before.refs if (ref.owner, ref.name) not in second.given]
     roots = surface.config_root(old, plugin.upstream), surface.config_root(new, plugin.upstream)
     if roots[0] is not None and roots[1] is not None and roots[0] != roots[1]:
         mover.adopt(roots[0].path, roots[1].path, 0.7, "the class that the command line fills")

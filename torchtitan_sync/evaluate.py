@@ -159,6 +159,7 @@ class Evaluator(Expressions):
         if node.args.kwarg is not None:
             inner.names[node.args.kwarg.arg] = None
         outer, self.returned = self.returned, []
+        self._constructor = self.hints.get((self.module, qualified), ("", ""))[1] == "__init__"
         self.statements(node.body, inner, qualified)
         if outer:
             self.returned = outer
@@ -238,6 +239,8 @@ class Evaluator(Expressions):
                 self._patch(target, owner.path, target.attr, value, "assignment")
             case Instance(of=cls) if self._upstream(cls.module) or self._inherits(cls):
                 if isinstance(target.value, ast.Name) and target.value.id == "self":
+                    if self._constructor:
+                        self.record.given.add((cls.path, target.attr))
                     return  # an object's own attribute, not a use of upstream's
                 found = self.program.attribute(cls, target.attr)
                 replaces = isinstance(found, Found) and found.symbol is not None and found.symbol.kind == "function"

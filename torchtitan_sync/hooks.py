@@ -62,21 +62,40 @@ class Hooks:
             )
             return
         if before.owner is None and before.path == symbol and result.path != f"{owner}.{name}":
-            findings.add(
-                "silent",
-                before.path,
-                f"`{symbol}` is only a re-export of `{result.path}` now: upstream's own code no longer looks here",
-                patch.place,
-                moved_to=result.path,
-                confidence=0.95,
-                rename=Rename("symbol", before.path, result.path),
-                suggestion=f"patch {result.path}",
-            )
-            return
+            if not self._reaches(patch, owner):
+                findings.add(
+                    "silent",
+                    before.path,
+                    f"`{symbol}` is only a re-export of `{result.path}` now: upstream's own code no longer looks here",
+                    patch.place,
+                    moved_to=result.path,
+                    confidence=0.95,
+                    rename=Rename("symbol", before.path, result.path),
+                    suggestion=f"patch {result.path}",
+                )
+                return
+            self._bypassed(patch, before, result, owner)
         if patch.how == "sys.modules" or not before.name:
             return
         self._used(patch, before, result, owner)
         self._binds(patch, before, result)
+
+    def _reaches(self, patch: PatchRef, owner: str) -> bool:
+        """Whether those who looked for the name in the patched module, itself or others, still do."""
+        before, after = self._old.readers(patch.owner, patch.name), self._new.readers(owner, patch.name)
+        return any(before) and all(bool(now) or not then for then, now in zip(before, after, strict=True))
+
+    def _bypassed(self, patch: PatchRef, before: Found, after: Found, owner: str) -> None:
+        through, value = self._new.readers(after.module, patch.name)
+        others = sorted(value - {owner} | ({after.module} if through else set()))
+        if others:
+            self._findings.add(
+                "patch-by-value",
+                before.path,
+                f"defined in `{after.module}` now, where {', '.join(others)} look for it",
+                patch.place,
+                suggestion=f"patch {after.path} as well",
+            )
 
     def _used(self, patch: PatchRef, before: Found, after: Found, owner: str) -> None:
         findings, name = self._findings, patch.name
@@ -239,6 +258,9 @@ class Hooks:
         assert before.owner is not None and after.owner is not None
         params = member.params if member.decorated("staticmethod") else member.params[1:]
         if name == "__init__":
+            cls_symbol = self._findings.new.class_symbol(cls)
+            if cls_symbol is None or "Config" not in cls_symbol.members:
+                return  # a config builds the class that it is nested in
             owners = [base for base in self._findings.new.mro(cls)[0] if self._is_upstream(base)]
             old_owners = [base for base in self._findings.old.mro(cls)[0] if self._is_upstream(base)]
             sites = [s for owner in old_owners[:1] for s in self._old.of_build(owner)]

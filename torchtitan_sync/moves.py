@@ -155,10 +155,11 @@ class Mover:
             {s.name for s in table.names.values() if s.kind in ("function", "class")} if table is not None else set()
         )
         last = module.rpartition(".")[2]
+        taken = {target for target, _ in self.files.values()}
         scored = []
         for other in self.new.files:
             fresh = other.rpartition(".")[2] == last and other not in self.old.files
-            if not fresh or (".experiments." in other and ".experiments." not in module):
+            if not fresh or other in taken or (".experiments." in other and ".experiments." not in module):
                 continue
             shared = len(names & set(self.new.table(other).names)) if names else 0  # type: ignore[union-attr]
             near = len(_common(other, module)) >= len(module.split(".")) - 2
@@ -216,7 +217,7 @@ class Mover:
                 return Move(moved.path, round(0.3 + 0.7 * successor.confidence, 2), successor.how)
         text = bodies.of(self.old, module, found.symbol)
         same = [d for d in self._named(name) if self._same_kind(found.symbol, d.symbol)]
-        fresh = [d for d in same if self.old.symbol(d.module, d.name) is None]
+        fresh = [d for d in same if not self._was_there(d)]
         best = self._best(text, fresh, module)
         longer = self._longer_name(found, text, successor) if successor is not None else None
         # In its own module's successor it is rather that than a rewritten namesake elsewhere.
@@ -237,6 +238,16 @@ class Mover:
         if old_too is not None and old_too[1] >= _ALIKE and bodies.size(text) >= bodies.SMALL:
             return Move(old_too[0].path, round(0.5 + 0.4 * old_too[1], 2), "same name and alike, there before")
         return self._as_method(found, text) or self._alike(found, text)
+
+    def _was_there(self, definition: _Definition) -> bool:
+        """In its module, or in one that became this one: it then has a past of its own."""
+        module, name = definition.module, definition.name
+        if self.old.symbol(module, name) is not None:
+            return True
+        holders = (
+            old for old in self.old.files if old not in self.new.files and self.old.symbol(old, name) is not None
+        )
+        return any((move := self._successor(old)) is not None and move.new == module for old in holders)
 
     def _longer_name(self, found: Found, text: str, successor: Move) -> tuple[_Definition, float] | None:
         """`TransformerBlock` that is `Llama3TransformerBlock` now, in what its module became."""

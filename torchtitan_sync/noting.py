@@ -27,6 +27,8 @@ class Noting:
         self._handlers: list[HandlerRef] = []
         self.returned: list[Value | None] = []
         self._narrowed: dict[str, Value] = {}
+        self._constructor = False
+        """In a function that stands in for the constructor of an upstream class."""
 
     def value(self, node: ast.expr, scope: Scope) -> Value | None:
         """What an expression stands for."""

@@ -84,6 +84,8 @@ class Record:
     handlers: list[HandlerRef] = field(default_factory=list)
     wrapped: list[tuple[Place, str]] = field(default_factory=list)
     """Upstream functions that the plugin wraps with `functools.wraps`."""
+    given: set[tuple[str, str]] = field(default_factory=set)
+    """Attributes (class, name) that upstream's objects have from a constructor of the plugin's that replaces theirs."""
 
 
 @dataclass

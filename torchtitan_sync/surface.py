@@ -28,6 +28,7 @@ def walk(sources: Sources, program: Program, hints: Hints | None = None, only: s
         whole.patches += record.patches
         whole.handlers += record.handlers
         whole.wrapped += record.wrapped
+        whole.given |= record.given
     return whole
 
 

@@ -288,3 +288,18 @@ def test_moved_symbols_are_in_the_table_of_moves(tmp_path: Path) -> None:
     analysis = analysed(tmp_path, {"utils.py": CLIP}, new, {"torchtitan_npu/use.py": USE_CLIP})
     assert [item.moved_to for item in analysis.moves] == ["torchtitan.clipping.clip"]
     assert of_kind(analysis, "symbol-moved") == analysis.moves
+
+
+def test_a_namesake_that_moved_itself_is_not_where_a_function_went(tmp_path: Path) -> None:
+    """Two models have a function of the same name. One went along with its module, the other was merged elsewhere."""
+    other = CLIP.replace("factor = limit / (total**0.5 + 1e-6)", "factor = limit")
+    old: Files = {"llama/infra/clip.py": CLIP, "flux/infra/clip.py": other, "dist.py": "x = 1\n"}
+    new: Files = {
+        "llama/infra/clip.py": None,
+        "flux/infra/clip.py": None,
+        "flux/clip.py": other,
+        "dist.py": "x = 1\n\n\n" + CLIP.replace("def clip", "def clip_all"),
+    }
+    code = {"torchtitan_npu/use.py": USE_CLIP.replace("torchtitan.utils", "torchtitan.llama.infra.clip")}
+    (item,) = graded(analysed(tmp_path, old, new, code), Grade.P0)
+    assert item.moved_to == "torchtitan.dist.clip_all"

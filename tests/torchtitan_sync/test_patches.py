@@ -238,3 +238,73 @@ class Reader:
     (item,) = graded(run(tmp_path, new, CALLBACK, old), Grade.P0)
     assert (item.kind, places(item)) == ("callback-signature", [("torchtitan_npu/use.py", 4)])
     assert "run.py:9" in item.what
+
+
+def test_a_re_export_through_which_upstream_still_goes_is_patched_as_before(tmp_path: Path) -> None:
+    new: Files = {"loss.py": "from torchtitan.losses.base import mse\n", "losses/base.py": LOSS}
+    assert graded(run(tmp_path, new), Grade.P0) == []
+
+
+def test_who_goes_by_a_re_export_that_is_patched_is_named(tmp_path: Path) -> None:
+    new: Files = {
+        "loss.py": "from torchtitan.losses.base import mse\n",
+        "losses/base.py": LOSS,
+        "eval.py": "from torchtitan.losses.base import mse\n\n\ndef check(x):\n    return mse(x, x)\n",
+    }
+    (item,) = of_kind(run(tmp_path, new), "patch-by-value")
+    assert (item.grade, item.suggestion) == (Grade.P1, "patch torchtitan.losses.base.mse as well")
+    assert "torchtitan.eval" in item.what
+
+
+BUILT: Files = {
+    "base.py": (
+        "class Built:\n    class Config:\n        def build(self, **kwargs):\n            return None\n\n"
+        "    def __init__(self, config):\n        pass\n"
+    ),
+    "run.py": "from torchtitan.base import Built\n\n\ndef go(config: Built.Config):\n    return config.build()\n",
+}
+BUILT_NEW: Files = {"run.py": str(BUILT["run.py"]).replace("build()", "build(parts=[1])")}
+
+
+def test_a_constructor_that_a_config_calls_has_to_take_what_build_is_given(tmp_path: Path) -> None:
+    code = (
+        "from torchtitan.base import Built\n\n\nclass Mine(Built):\n    class Config(Built.Config):\n        pass\n\n"
+        "    def __init__(self, config):\n        super().__init__(config)\n"
+    )
+    (item,) = graded(run(tmp_path, BUILT_NEW, code, BUILT), Grade.P0)
+    assert (item.kind, places(item)) == ("override-signature", [("torchtitan_npu/use.py", 8)])
+
+
+def test_a_class_without_a_config_of_its_own_is_not_built_by_its_base_class_config(tmp_path: Path) -> None:
+    code = (
+        "from torchtitan.base import Built\n\n\nclass Mine(Built):\n"
+        "    def __init__(self, config):\n        super().__init__(config)\n"
+    )
+    assert graded(run(tmp_path, BUILT_NEW, code, BUILT), Grade.P0) == []
+
+
+def test_attributes_that_a_replaced_constructor_sets_are_the_plugins_own(tmp_path: Path) -> None:
+    old: Files = {
+        "t.py": "class T:\n    def __init__(self, name):\n        self.name = name\n        self.size = 1\n\n"
+        "    def show(self):\n        return self.name\n"
+    }
+    new: Files = {
+        "t.py": "class T:\n    def __init__(self, name):\n        pass\n\n    def show(self):\n        return ''\n"
+    }
+    code = """\
+from torchtitan.t import T
+
+
+def init(self, name):
+    self.name = name
+
+
+def show(self):
+    return self.name, self.size
+
+
+T.__init__ = init
+T.show = show
+"""
+    (item,) = graded(run(tmp_path, new, code, old), Grade.P0)
+    assert (item.upstream_symbol, places(item)) == ("torchtitan.t.T.size", [("torchtitan_npu/use.py", 9)])
