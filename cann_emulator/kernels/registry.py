@@ -19,7 +19,7 @@ from typing import NoReturn
 SIGNATURES = Path(__file__).parent.parent / "signatures"
 _FUNCTIONS: dict[str, Callable] = {}
 _ROW = re.compile(r"(?P<flags>(?:\w+ +)*)(?P<op>\w+)(?:\.(?P<overload>\w+))?\((?P<args>.*)\)(?: *-> *(?P<outs>.+))?$")
-_LITERALS = {"none": None, "true": True, "false": False}
+_LITERALS = {"none": None, "true": True, "false": False, "float64": 7}  # a dtype is ATen's number of it
 # f32: halves are computed in fp32. cube: so are those of a matrix product, unless the CPU itself sums bf16 in fp32.
 FLAGS = ("f32", "cube")
 

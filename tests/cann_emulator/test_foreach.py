@@ -98,6 +98,14 @@ def test_norm(dtype, order):
     close(torch._foreach_norm(npu(tensors), order), expected, dtype)
 
 
+def test_norm_of_many_numbers_is_that_of_its_parts() -> None:
+    """As of a gradient that ranks share: the norm must not depend on how many they are."""
+    x = torch.randn(2**21, generator=torch.Generator().manual_seed(0))
+    whole, *parts = (norm.cpu().double() for norm in torch._foreach_norm(npu([x, *x.chunk(8)])))
+    torch.testing.assert_close(whole, x.double().norm(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(whole, torch.stack(parts).norm(), rtol=1e-6, atol=0)
+
+
 def test_integers():
     dtype = torch.int32
     tensors = [[torch.arange(1, 7).to(dtype)] * 3, [torch.full((6,), 2).to(dtype)] * 3]
