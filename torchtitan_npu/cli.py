@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -29,10 +30,19 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.RawDescriptionHelpFormatter(prog, width=80, max_help_position=26)
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
-    return int(text)
+def _at_least(smallest: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isdecimal() or int(text) < smallest:
+            raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least {smallest}")
+        return int(text)
+
+    return parse
+
+
+def _nodes(text: str) -> str:
+    if not re.fullmatch(r"[1-9]\d*(:[1-9]\d*)?", text):
+        raise argparse.ArgumentTypeError(f"{text} is neither a number of nodes nor MIN:MAX")
+    return text
 
 
 def _add_device(parser: argparse.ArgumentParser) -> None:
@@ -61,16 +71,18 @@ def build_parser() -> argparse.ArgumentParser:
 
     train = command("train", "train a model", _TRAIN_NOTES)
     _add_device(train)
-    train.add_argument("--nproc", type=_positive, default=1, metavar="N", help="processes (devices) on this node (1)")
+    train.add_argument(
+        "--nproc", type=_at_least(1), default=1, metavar="N", help="processes (devices) on this node (1)"
+    )
     train.add_argument("--data", default="outputs/data", metavar="DIR", help="what prepare made (outputs/data)")
-    train.add_argument("--nnodes", default="1", metavar="N", help="number of nodes, or MIN:MAX (1)")
-    train.add_argument("--node-rank", default=None, metavar="R", help="rank of this node")
+    train.add_argument("--nnodes", type=_nodes, default="1", metavar="N", help="number of nodes, or MIN:MAX (1)")
+    train.add_argument("--node-rank", type=_at_least(0), default=None, metavar="R", help="rank of this node")
     train.add_argument("--master-addr", default=None, metavar="HOST", help="address of node 0")
-    train.add_argument("--master-port", default=None, metavar="PORT", help="port on node 0")
+    train.add_argument("--master-port", type=_at_least(0), default=None, metavar="PORT", help="port on node 0")
     train.add_argument("--rdzv-backend", default=None, metavar="NAME", help="rendezvous backend, as torchrun's")
     train.add_argument("--rdzv-endpoint", default=None, metavar="H:P", help="rendezvous endpoint, as torchrun's")
     train.add_argument("--rdzv-id", default=None, metavar="ID", help="rendezvous id, as torchrun's")
-    train.add_argument("--max-restarts", type=int, default=0, metavar="N", help="restarts after a failure (0)")
+    train.add_argument("--max-restarts", type=_at_least(0), default=0, metavar="N", help="restarts after a failure (0)")
 
     prepare = command("prepare", "make a dataset and a tokenizer from text, JSONL or Parquet files")
     prepare.add_argument("files", nargs="*", metavar="FILE", help="input files; none: Python's own language reference")

@@ -18,9 +18,11 @@ def train(options: argparse.Namespace, flags: list[str]) -> int:
     # Ranks import torch_npu themselves, once the process is ready for it; this process needs no device at all.
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // options.nproc)))
+    from torch.distributed import DistError
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError
 
     # The agent's log of a failure is a page of stack; what is needed of it is said below.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
@@ -28,7 +30,7 @@ def train(options: argparse.Namespace, flags: list[str]) -> int:
     arguments += ["--max-restarts", str(options.max_restarts)]
     for name in _PASSED_ON:
         if (value := getattr(options, name)) is not None:
-            arguments += [f"--{name.replace('_', '-')}", value]
+            arguments += [f"--{name.replace('_', '-')}", str(value)]
     try:
         torchrun.run(torchrun.parse_args([*arguments, "--module", "torchtitan_npu.entry", options.data, *flags]))
     except ChildFailedError as error:
@@ -36,6 +38,11 @@ def train(options: argparse.Namespace, flags: list[str]) -> int:
     except SignalException as error:  # Ctrl-C among them: the ranks were ended before this was raised
         print(f"torchtitan-npu: stopped by {error.sigval.name}", file=sys.stderr, flush=True)
         return 128 + error.sigval
+    except (ValueError, AssertionError, RendezvousError, DistError) as error:  # torchrun's own; a rank's comes as above
+        raise UserError(
+            f"torchrun cannot start the processes: {str(error).splitlines()[0]}",
+            "see --nnodes, --node-rank, --master-addr, --master-port and --rdzv-* in torchtitan-npu train --help",
+        ) from error
     return 0
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from torchtitan_npu import cli, devices
+from torchtitan_npu import cli, devices, launch
 from torchtitan_npu.config import catalogue
 from torchtitan_npu.errors import UserError
 
@@ -60,6 +60,7 @@ def test_catalogue_agrees_with_the_modules() -> None:
         (["--module", "lama3", "--config", "x"], "unknown module 'lama3'"),
         ([], "--module and --config are needed"),
         (["--module=llama3", "--config=llama3_debugmodel", "--nproc", "0"], "argument --nproc: 0 is not"),
+        (["--module=llama3", "--config=llama3_debugmodel", "--nnodes", "x"], "x is neither a number of nodes nor MIN"),
     ],
 )
 def test_bad_names_are_refused_with_the_choices(flags: list[str], message: str) -> None:
@@ -67,6 +68,20 @@ def test_bad_names_are_refused_with_the_choices(flags: list[str], message: str) 
     assert result.returncode == 2
     assert message in result.stderr
     assert len(result.stderr.splitlines()) < 24 and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--nnodes", "2:1"], "min_nodes must be > 0 and <= max_nodes"),
+        (["--rdzv-backend", "pigeon", "--rdzv-endpoint", "a:1"], "pigeon"),
+    ],
+)
+def test_what_torchrun_refuses_is_one_message(monkeypatch: pytest.MonkeyPatch, flags: list[str], message: str) -> None:
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    options, upstream = cli._parse(["train", *flags])
+    with pytest.raises(UserError, match=f"torchrun cannot start the processes: .*{message}"):
+        launch.train(options, upstream)
 
 
 def test_a_folder_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str]) -> None:
