@@ -70,6 +70,39 @@ def test_a_sharded_program_computes_what_one_device_does(name, spec, mesh):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
+def test_sums_that_are_not_made_yet(mesh):
+    """Shards are terms: where a value becomes one, a device holds it and the others zeros."""
+    mesh = Mesh(mesh.devices, mesh.axis_names, axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+    open_sum = NamedSharding(mesh, P(None, None, unreduced={"b"}))
+    x, y = np.arange(16).reshape(8, 2), np.arange(8).reshape(2, 4)
+
+    def terms(value: jax.Array) -> list[np.ndarray]:
+        """The terms along "b" on the devices at a = 0."""
+        shards = {shard.device.id: np.asarray(shard.data) for shard in value.addressable_shards}
+        return [shards[device.id] for device in mesh.devices[0]]
+
+    def settled(value: jax.Array) -> np.ndarray:
+        return np.asarray(jax.jit(lambda t: t, out_shardings=NamedSharding(mesh, P()))(value))
+
+    with jax.set_mesh(mesh):
+        product = jax.jit(lambda x, y: jnp.einsum("ij,jk->ik", x, y, out_sharding=P(None, None, unreduced={"b"})))(
+            jax.device_put(x, P(None, "b")), jax.device_put(y, P("b", None))
+        )
+        gradient = jax.jit(jax.grad(lambda t: (t + t).sum()))(jax.device_put(x * 1.0, P(reduced={"b"})))
+    for got, want in zip(terms(product), (x[:, :1] @ y[:1], x[:, 1:] @ y[1:]), strict=True):
+        np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(settled(product), x @ y)
+    np.testing.assert_array_equal(settled(gradient), np.full(x.shape, 2.0))
+    for spec, want in (
+        (P(), [x, 0 * x]),
+        (P("b"), [np.where(np.arange(8)[:, None] < 4, x, 0), np.where(np.arange(8)[:, None] < 4, 0, x)]),
+    ):
+        moved = jax.device_put(jax.device_put(x, NamedSharding(mesh, spec)), open_sum)
+        for got, part in zip(terms(moved), want, strict=True):
+            np.testing.assert_array_equal(got, part, err_msg=str(spec))
+        np.testing.assert_array_equal(settled(moved), x)
+
+
 def test_collectives_by_name(mesh):
     x = data(8, 8)
 

@@ -6,21 +6,28 @@ import io
 import logging
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
 
+from xla_npu.compiler.annotations import (
+    entries,
+    function_types,
+    main_function,
+    reshard,
+    set_result_shardings,
+    sharding_of,
+)
 from xla_npu.compiler.attributes import constant_array, ints, parse_type
-from xla_npu.compiler.errors import CompileError, Unsupported
+from xla_npu.compiler.errors import Unsupported
 from xla_npu.compiler.options import Options
 from xla_npu.compiler.program import inline_calls, run_passes
 from xla_npu.compiler.refine import refine
 from xla_npu.compiler.rules.control import captured
 from xla_npu.compiler.rules.reduce import BOOLEAN, KINDS, identity, single_operation
 from xla_npu.compiler.sharding import Mesh, Sharding, meshes, parse_sharding, parse_shardings
+from xla_npu.compiler.unreduced import hold_once, leave_open, make_values, reduce_once
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +56,7 @@ def partition(module: ir.Module, options: Options) -> tuple[ir.Module, list[Shar
     _divide_evenly(module, known)
     spread = _spread(module, known)
     _gather_where_needed(module, known)
-    _make_sums(module, known)
+    make_values(module, known)
     text = _bytecode(module)
     result = _try(text)
     failed: set[str] = set()
@@ -82,26 +89,26 @@ def _mark_single(module: ir.Module, known: dict[str, Mesh]) -> None:
             op.attributes[ONCE] = ir.UnitAttr.get()
         return ir.WalkResult.ADVANCE
 
-    _main(module).walk(visit)
+    main_function(module).walk(visit)
 
 
 def _settle(module: ir.Module, options: Options) -> None:
     """Arguments and results whose sharding is not given, and may not be chosen, are replicated."""
-    main = _main(module)
+    main = main_function(module)
     for name, allowed, count in (
-        ("arg_attrs", options.propagate_to_parameters, len(_types(main)[0])),
-        ("res_attrs", options.propagate_to_outputs, len(_types(main)[1])),
+        ("arg_attrs", options.propagate_to_parameters, len(function_types(main)[0])),
+        ("res_attrs", options.propagate_to_outputs, len(function_types(main)[1])),
     ):
         if allowed and all(allowed):
             continue
         mesh = next(m.name for m in meshes(module).values() if not m.maximal)
-        types = _types(main)[0 if name == "arg_attrs" else 1]
-        entries = (
+        types = function_types(main)[0 if name == "arg_attrs" else 1]
+        attributes = (
             list(ir.ArrayAttr(main.attributes[name])) if name in main.attributes else [ir.DictAttr.get({})] * count
         )
         settled = []
-        for i, entry in enumerate(entries):
-            values = _entries(entry)
+        for i, entry in enumerate(attributes):
+            values = entries(entry)
             free = allowed[i] if i < len(allowed) else (allowed[0] if len(allowed) == 1 else False)
             if "sdy.sharding" not in values and not free and "token" not in types[i]:
                 rank = len(parse_type(types[i])[1])
@@ -110,32 +117,14 @@ def _settle(module: ir.Module, options: Options) -> None:
         main.attributes[name] = ir.ArrayAttr.get(settled)
 
 
-def _entries(attribute: Any) -> dict[str, ir.Attribute]:
-    entries = ir.DictAttr(attribute)
-    return {entries[i].name: entries[i].attr for i in range(len(entries))}
-
-
-def _main(module: ir.Module) -> Any:
-    for op in module.body.operations:
-        operation = op.operation
-        if operation.name == "func.func" and ir.StringAttr(operation.attributes["sym_name"]).value == "main":
-            return operation
-    raise CompileError("the module has no function `main`")
-
-
-def _types(main: Any) -> tuple[list[str], list[str]]:
-    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
-    return [str(t) for t in kind.inputs], [str(t) for t in kind.results]
-
-
 def _spread(module: ir.Module, known: dict[str, Mesh]) -> tuple[list[Sharding | None], list[Sharding | None]]:
-    main = _main(module)
+    main = main_function(module)
     result = []
-    for name, types in zip(("arg_attrs", "res_attrs"), _types(main), strict=True):
+    for name, types in zip(("arg_attrs", "res_attrs"), function_types(main), strict=True):
         found: list[Sharding | None] = [None] * len(types)
         if name in main.attributes:
             for i, entry in enumerate(ir.ArrayAttr(main.attributes[name])):
-                values = _entries(entry)
+                values = entries(entry)
                 if "sdy.sharding" in values:
                     found[i] = parse_sharding(str(values["sdy.sharding"]), known)
         result.append(found)
@@ -144,7 +133,7 @@ def _spread(module: ir.Module, known: dict[str, Mesh]) -> tuple[list[Sharding | 
 
 def _divide_evenly(module: ir.Module, known: dict[str, Mesh]) -> None:
     """Takes back what propagation did to dimensions that the devices do not divide."""
-    main = _main(module)
+    main = main_function(module)
 
     def even(sharding: Sharding | None, shape: tuple[int, ...]) -> Sharding | None:
         if sharding is None:
@@ -159,7 +148,7 @@ def _divide_evenly(module: ir.Module, known: dict[str, Mesh]) -> None:
             if len(found) == len(shapes):
                 evened = [even(s, shape) for s, shape in zip(found, shapes, strict=True)]
                 if evened != found:
-                    _set_result_shardings(op, evened, known)
+                    set_result_shardings(op, evened, known)
         if op.name == "sdy.reshard":
             wanted = parse_sharding(str(op.attributes["sharding"]), known)
             evened_one = even(wanted, parse_type(str(op.results[0].type))[1])
@@ -168,11 +157,11 @@ def _divide_evenly(module: ir.Module, known: dict[str, Mesh]) -> None:
         return ir.WalkResult.ADVANCE
 
     main.walk(visit)
-    types = _types(main)[1]
+    types = function_types(main)[1]
     if "res_attrs" in main.attributes:
         settled = []
         for entry, kind in zip(ir.ArrayAttr(main.attributes["res_attrs"]), types, strict=True):
-            values = _entries(entry)
+            values = entries(entry)
             if "sdy.sharding" in values:
                 evened = even(parse_sharding(str(values["sdy.sharding"]), known), parse_type(kind)[1])
                 if evened is not None:
@@ -186,7 +175,7 @@ def _divide_evenly(module: ir.Module, known: dict[str, Mesh]) -> None:
 
 def _gather_where_needed(module: ir.Module, known: dict[str, Mesh]) -> None:
     """Resharding before the operations whose sharded dimensions need halos, which the passes do not do (or die of)."""
-    main = _main(module)
+    main = main_function(module)
     for block in main.regions[0].blocks:
         _visit(block, known, main)
 
@@ -197,7 +186,7 @@ def _visit(block: ir.Block, known: dict[str, Mesh], main: Any) -> None:
         if operation.name == "sdy.manual_computation":  # what is inside is local already
             continue
         if operation.name in CONTROL_FLOW:
-            _gather(operation, set(range(8)), known, main)
+            _gather(operation, _ALL, known, main, sums=True)
             _enclose(operation, known, main)
             continue
         for region in operation.regions:
@@ -208,6 +197,8 @@ def _visit(block: ir.Block, known: dict[str, Mesh], main: Any) -> None:
             _gather(operation, dimensions, known, main)
 
 
+_ALL = set(range(8))
+
 # The passes do not give the regions' arguments their local types: what goes in is whole.
 CONTROL_FLOW = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
 
@@ -215,11 +206,11 @@ CONTROL_FLOW = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
 def _enclose(op: Any, known: dict[str, Mesh], main: Any) -> None:
     """Makes what the regions of an operation capture whole too, and takes the shardings inside away."""
     for value in captured(list(op.regions)):
-        sharding = _sharding_of(value, known, main)
-        if sharding is None or not any(sharding.dimensions):
+        sharding = sharding_of(value, known, main)
+        if sharding is None or sharding == sharding.replicated():
             continue
         with ir.InsertionPoint(op), op.location:
-            whole = _reshard(value, sharding.whole(set(range(8))))
+            whole = reshard(value, sharding.replicated())
         outside = [use.owner.operation for use in value.uses if not _is_inside(use.owner.operation, op)]
         value.replace_all_uses_except(whole, [*outside, whole.owner.operation])
 
@@ -228,9 +219,15 @@ def _enclose(op: Any, known: dict[str, Mesh], main: Any) -> None:
             return ir.WalkResult.SKIP
         if "sdy.sharding" in inner.attributes and inner != op:
             del inner.attributes["sdy.sharding"]
+        if inner.name.startswith("sdy.") and len(inner.operands) == len(inner.results) == 1:
+            moves.append(inner)
         return ir.WalkResult.ADVANCE
 
+    moves: list[Any] = []  # reshards and collectives: every device has the whole value
     op.walk(strip, ir.WalkOrder.PRE_ORDER)
+    for move in moves:
+        move.results[0].replace_all_uses_with(move.operands[0])
+        move.erase()
 
 
 def _is_inside(inner: Any, outer: Any) -> bool:
@@ -265,7 +262,7 @@ def _whole_dimensions(op: Any) -> set[int] | None:
     if name == "stablehlo.reverse":
         return set(ints(op, "dimensions"))
     if name in _WHOLE:
-        return set(range(8))
+        return _ALL
     return None
 
 
@@ -304,97 +301,41 @@ _WHOLE = frozenset(
 )
 
 
-def _gather(op: Any, dimensions: set[int], known: dict[str, Mesh], main: Any) -> None:
-    """Makes operands and results whole along these dimensions; results go back to the sharding they had."""
+def _gather(op: Any, dimensions: set[int], known: dict[str, Mesh], main: Any, *, sums: bool = False) -> None:
+    """Makes operands and results whole along these dimensions; results go back to the sharding they had.
+
+    `sums`: so that they are no terms of sums either.
+    """
+
+    def whole(sharding: Sharding) -> Sharding:
+        gathered = sharding.whole(dimensions)
+        return replace(gathered, unreduced=()) if sums else gathered
+
     changed = False
     for i, operand in enumerate(op.operands):
-        sharding = _sharding_of(operand, known, main)
-        if sharding is None or not sharding.sharded(dimensions):
+        sharding = sharding_of(operand, known, main)
+        if sharding is None or whole(sharding) == sharding:
             continue
         changed = True
         with ir.InsertionPoint(op), op.location:
-            op.operands[i] = _reshard(operand, sharding.whole(dimensions))
-    for result in op.results:
-        sharding = _sharding_of(result, known, main)
-        changed = changed or (sharding is not None and sharding.sharded(dimensions))
-    if not changed:
+            op.operands[i] = reshard(operand, whole(sharding))
+    had = [sharding_of(result, known, main) for result in op.results]
+    wholes = [None if sharding is None else whole(sharding) for sharding in had]
+    if not changed and wholes == had:
         return
     logger.info("gathered for %s at %s", op.name, op.location)
-    wholes = []
-    for result in list(op.results):
-        sharding = _sharding_of(result, known, main)
-        wholes.append(None if sharding is None else sharding.whole(dimensions))
-        if sharding is None or not sharding.sharded(dimensions):
+    for result, sharding, made in zip(op.results, had, wholes, strict=True):
+        if sharding is None or made == sharding:
             continue
         with ir.InsertionPoint.after(op), op.location:
-            back = _reshard(result, sharding)
+            back = reshard(result, sharding)
         result.replace_all_uses_except(back, back.owner.operation)
-    _set_result_shardings(op, wholes, known)
-
-
-def _set_result_shardings(op: Any, shardings: Sequence[Sharding | None], known: dict[str, Mesh]) -> None:
-    if not any(shardings):
-        return
-    mesh = next(iter(known))
-    texts = []
-    for result, sharding in zip(op.results, shardings, strict=True):
-        rank = len(parse_type(str(result.type))[1])
-        texts.append(sharding.body() if sharding else f"<@{mesh}, [{', '.join(['{}'] * rank)}]>")
-    op.attributes["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding_per_value<[{', '.join(texts)}]>")
-
-
-def _reshard(value: ir.Value, sharding: Sharding) -> Any:
-    return ir.Operation.create(
-        "sdy.reshard",
-        results=[value.type],
-        operands=[value],
-        attributes={"sharding": ir.Attribute.parse(sharding.attribute())},
-    ).result
-
-
-def _sharding_of(value: ir.Value, known: dict[str, Mesh], main: Any) -> Sharding | None:
-    owner = value.owner
-    if isinstance(owner, ir.Block):
-        if owner.owner != main or "arg_attrs" not in main.attributes:
-            return None
-        values = _entries(ir.ArrayAttr(main.attributes["arg_attrs"])[ir.BlockArgument(value).arg_number])
-        return parse_sharding(str(values["sdy.sharding"]), known) if "sdy.sharding" in values else None
-    if "out_sharding" in owner.attributes:  # Shardy's collectives
-        return parse_sharding(str(owner.attributes["out_sharding"]), known)
-    if owner.name == "sdy.reshard":
-        return parse_sharding(str(owner.attributes["sharding"]), known)
-    if "sdy.sharding" not in owner.attributes:
-        return None
-    found = parse_shardings(str(owner.attributes["sdy.sharding"]), known)
-    index = ir.OpResult(value).result_number
-    return found[index] if index < len(found) else None
-
-
-def _make_sums(module: ir.Module, known: dict[str, Mesh]) -> None:
-    """Sums that the program wants left unmade are made, and held by one device each (see `_hold_once`).
-
-    The passes would gather a product's operands, and cannot turn shards into terms.
-    """
-    main = _main(module)
-    for op in [*_find(module, "stablehlo.dot_general"), *_find(module, "stablehlo.reduce")]:
-        sharding = _sharding_of(op.results[0], known, main)
-        if sharding is not None and sharding.unreduced and len(op.results) == 1:
-            with ir.InsertionPoint.after(op), op.location:
-                back = _reshard(op.results[0], sharding)
-            op.results[0].replace_all_uses_except(back, back.owner.operation)
-            _set_result_shardings(op, [replace(sharding, unreduced=())], known)
-    for op in _find(module, "sdy.reshard"):
-        sharding = parse_sharding(str(op.attributes["sharding"]), known)
-        before = _sharding_of(op.operands[0], known, main)
-        if sharding is None or not sharding.unreduced or (before is not None and before.unreduced):
-            continue
-        with ir.InsertionPoint(op), op.location:
-            op.operands[0] = _reshard(op.operands[0], replace(sharding, unreduced=()))
+    set_result_shardings(op, wholes, known)
 
 
 def _blamed(module: ir.Module, message: str, failed: set[str]) -> Any:
     """Gathers for the operations that an error message points at; None when there is nothing new to gather."""
-    main, known = _main(module), meshes(module)
+    main, known = main_function(module), meshes(module)
     match = re.search(r"'(stablehlo\.\w+|chlo\.\w+)' op", message)
     if match is None or match.group(1) in failed:
         return None
@@ -408,14 +349,14 @@ def _blamed(module: ir.Module, message: str, failed: set[str]) -> Any:
 
     main.walk(visit)
     for op in found:
-        _gather(op, set(range(8)), known, main)
+        _gather(op, _ALL, known, main)
     logger.warning("%s cannot be split: it runs whole on every device (%s)", match.group(1), _first_line(message))
     return found or None
 
 
 def _gather_all(module: ir.Module, known: dict[str, Mesh]) -> None:
     """Every operation on whole tensors; only arguments and results keep their sharding."""
-    main = _main(module)
+    main = main_function(module)
 
     def visit(block: ir.Block) -> None:
         for op in list(block.operations):
@@ -425,7 +366,7 @@ def _gather_all(module: ir.Module, known: dict[str, Mesh]) -> None:
             for region in operation.regions:
                 for inner in region.blocks:
                     visit(inner)
-            _gather(operation, set(range(8)), known, main)
+            _gather(operation, _ALL, known, main)
 
     for block in main.regions[0].blocks:
         visit(block)
@@ -472,59 +413,8 @@ def _try(code: bytes) -> bytes | str:
 def _localize(code: bytes) -> bytes:
     module = ir.Module.parse(code)
     run_passes(module, EXCHANGE)
-    _reduce_once(module)
-    _hold_once(module, meshes(module))
+    reduce_once(module)
+    hold_once(module, meshes(module))
     run_passes(module, LOCALIZE)
+    leave_open(module)
     return _bytecode(module)
-
-
-def _find(module: ir.Module, name: str) -> list[Any]:
-    found: list[Any] = []
-
-    def visit(op: Any) -> ir.WalkResult:
-        if op.name == name:
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found
-
-
-def _reduce_once(module: ir.Module) -> None:
-    """Two of the passes add a reduction where a sum not made yet is resharded: the second one has nothing to add."""
-    for op in _find(module, "sdy.all_reduce"):
-        first = op.operands[0].owner
-        if isinstance(first, ir.Block) or first.name != op.name:
-            continue
-        if str(first.attributes["reduction_axes"]) == str(op.attributes["reduction_axes"]):
-            op.results[0].replace_all_uses_with(op.operands[0])
-            op.erase()
-
-
-def _hold_once(module: ir.Module, known: dict[str, Mesh]) -> None:
-    """A value that all devices have, as terms of a sum: the first along these axes holds it, the others hold zero."""
-    for op in _find(module, "sdy.replicated_to_unreduced"):
-        sharding = parse_sharding(str(op.attributes["out_sharding"]), known)
-        if sharding is None:
-            continue
-        first = sharding.mesh.first_along(re.findall(r'"([^"]+)"', str(op.attributes["axes"])))
-        value = op.operands[0]
-        element = ir.RankedTensorType(value.type).element_type
-        with ir.InsertionPoint(op), op.location:
-            flags = ", ".join("true" if flag else "false" for flag in first)
-            table = stablehlo.constant(ir.Attribute.parse(f"dense<[{flags}]> : tensor<{len(first)}xi1>"))
-            number = stablehlo.convert(
-                ir.RankedTensorType.get([], ir.IntegerType.get_signless(64)), stablehlo.partition_id()
-            )
-            one = stablehlo.dynamic_slice(table, [number], [1])
-            mine = stablehlo.reshape(ir.RankedTensorType.get([], ir.IntegerType.get_signless(1)), one)
-            zero = stablehlo.convert(
-                ir.RankedTensorType.get([], element), stablehlo.constant(ir.Attribute.parse("dense<0.0> : tensor<f32>"))
-            )
-            zeros = stablehlo.broadcast_in_dim(value.type, zero, [])
-            kept = stablehlo.select(mine, value, zeros)
-        place = replace(sharding, unreduced=())
-        for result in (zeros, kept):
-            result.owner.attributes["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding_per_value<[{place.body()}]>")
-        op.results[0].replace_all_uses_with(kept)
-        op.erase()

@@ -25,12 +25,15 @@ class Mesh:
     devices: tuple[int, ...]
     maximal: bool = False
 
-    def first_along(self, axes: list[str]) -> list[bool]:
-        """For each device, whether it is the first along all of these axes."""
-        flags = [False] * len(self.devices)
-        for place, device in zip(np.ndindex(*(size for _, size in self.axes)), self.devices, strict=True):
-            flags[device] = all(i == 0 for (name, _), i in zip(self.axes, place, strict=True) if name in axes)
-        return flags
+    def along(self, axes: list[str]) -> list[int]:
+        """Each device's number along these axes, the last the fastest to change."""
+        sizes = dict(self.axes)
+        numbers = [0] * len(self.devices)
+        for place, device in zip(np.ndindex(*sizes.values()), self.devices, strict=True):
+            at = dict(zip(sizes, place, strict=True))
+            for axis in axes:
+                numbers[device] = numbers[device] * sizes[axis] + at[axis]
+        return numbers
 
 
 def meshes(module: ir.Module) -> dict[str, Mesh]:
@@ -77,6 +80,10 @@ class Sharding:
     def whole(self, dimensions: set[int]) -> Sharding:
         """The same with these dimensions not split."""
         return replace(self, dimensions=tuple(() if i in dimensions else a for i, a in enumerate(self.dimensions)))
+
+    def replicated(self) -> Sharding:
+        """The same mesh with the whole value on each device."""
+        return replace(self, dimensions=((),) * len(self.dimensions), unreduced=())
 
     def body(self) -> str:
         """As inside `#sdy.sharding_per_value`."""
