@@ -50,14 +50,15 @@ def ask(checkout: Path, upstream: str, asked: Sequence[Question]) -> dict[Questi
     return {question: (status, why) for question, (status, why) in zip(asked, found, strict=True)}
 
 
-def homes(checkout: Path, upstream: str) -> dict[str, list[str]]:
-    """Where names are defined at the top of upstream's modules, by name; copies in tests and experiments left out."""
+def homes(checkout: Path, upstream: str, aside: frozenset[str] = frozenset()) -> dict[str, list[str]]:
+    """Where names are defined at the top of upstream's modules, by name; not in folders of the names in `aside`."""
     found: dict[str, list[str]] = {}
     for path in sorted((checkout / upstream).rglob("*.py")):
         module = ".".join(path.relative_to(checkout).with_suffix("").parts).removesuffix(".__init__")
-        aside = {"tests", "experiments"} & set(module.split("."))
+        if aside & set(module.split(".")):
+            continue
         for node in ast.parse(path.read_bytes()).body:
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not aside:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 found.setdefault(node.name, []).append(f"{module}.{node.name}")
     return found
 
@@ -74,7 +75,7 @@ def truth(root: Path, folders: list[str], upstream: str, old: Path, new: Path) -
     result: dict[str, list[dict[str, object]]] = {
         kind: [] for kind in ("broken", "follows", "works", "broken_before", "unknown")
     }
-    was, there = homes(old, upstream), homes(new, upstream)
+    was, there = homes(old, upstream), homes(new, upstream, frozenset({"tests", "experiments"}))
     gone: dict[str, set[tuple[str, ...]]] = {}
     for file, _, question in uses:
         if before[question][0] == "found" and after[question][0] == "gone" and question.call is None:

@@ -235,9 +235,12 @@ class Mover:
         if found.symbol.kind == "value":
             return None
         old_too = self._best(text, [d for d in same if d not in fresh], module)
+        elsewhere = self._as_method(found, text) or self._alike(found, text)
         if old_too is not None and old_too[1] >= _ALIKE and bodies.size(text) >= bodies.SMALL:
-            return Move(old_too[0].path, round(0.5 + 0.4 * old_too[1], 2), "same name and alike, there before")
-        return self._as_method(found, text) or self._alike(found, text)
+            merged = Move(old_too[0].path, round(0.5 + 0.4 * old_too[1], 2), "same name and alike, there before")
+            if elsewhere is None or merged.confidence >= elsewhere.confidence:
+                return merged
+        return elsewhere
 
     def _was_there(self, definition: _Definition) -> bool:
         """In its module, or in one that became this one: it then has a past of its own."""

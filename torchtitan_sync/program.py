@@ -229,7 +229,9 @@ class Program:
         for name in parts[end:]:
             if not isinstance(found, Found):
                 return found
-            found = self.member(found, name)
+            above, found = found, self.member(found, name)
+            if isinstance(found, Found) and above.moved_from and not found.moved_from:
+                found = replace(found, moved_from=f"{above.moved_from}.{name}")
         return found
 
     def resolve_plainly(self, path: str) -> Result:

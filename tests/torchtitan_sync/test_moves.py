@@ -55,6 +55,7 @@ class JobConfig:
     training: Training = field(default_factory=Training)
     compile: Compile = field(default_factory=Compile)
 """
+RUN_MODULE = "def run(steps):\n    for step in range(steps):\n        print(step)\n    return steps\n"
 USE_CLIP = "from torchtitan.utils import clip\n\nclip([1.0], 2.0)\n"
 
 
@@ -303,3 +304,16 @@ def test_a_namesake_that_moved_itself_is_not_where_a_function_went(tmp_path: Pat
     code = {"torchtitan_npu/use.py": USE_CLIP.replace("torchtitan.utils", "torchtitan.llama.infra.clip")}
     (item,) = graded(analysed(tmp_path, old, new, code), Grade.P0)
     assert item.moved_to == "torchtitan.dist.clip_all"
+
+
+def test_a_module_named_in_a_string_is_found_in_what_its_folder_became(tmp_path: Path) -> None:
+    """`m/infra/run.py` is `m/run.py` now: the string names a module that is there under another name only."""
+    code = 'import importlib\n\nrun = importlib.import_module("torchtitan.m.infra.run")\n'
+    new: Files = {"m/infra/run.py": None, "m/infra/plan.py": None, "m/run.py": RUN_MODULE, "m/plan.py": RUN_MODULE}
+    old: Files = {"m/__init__.py": "", "m/infra/run.py": RUN_MODULE, "m/infra/plan.py": RUN_MODULE}
+    (item,) = graded(analysed(tmp_path, old, new, {"torchtitan_npu/use.py": code}), Grade.P0)
+    assert (item.kind, item.moved_to, places(item)) == (
+        "module-moved",
+        "torchtitan.m.run",
+        [("torchtitan_npu/use.py", 3)],
+    )
