@@ -180,6 +180,11 @@ def test_int4_arithmetic_wraps():
     np.testing.assert_array_equal(got.astype(np.int32), (np.arange(-8, 8) * 2 + 8) % 16 - 8)
 
 
+def test_int4_has_a_sign_whatever_else_is_in_the_byte():
+    x = np.arange(-8, 8).astype(ml_dtypes.int4)  # -1 is 0x0F in NumPy's byte, or 0xFF
+    assert_same(lambda x, y: (lax.sign(x), lax.min(x, y), x.astype(jnp.int8)), x, x[::-1])
+
+
 def test_uint32_random_bits_are_exact():
     key = jax.random.PRNGKey(7)
     assert_same(lambda k: jax.random.bits(k, (33,), np.uint32), key)

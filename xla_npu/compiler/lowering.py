@@ -13,6 +13,7 @@ from xla_npu.compiler.builder import Builder
 from xla_npu.compiler.errors import CompileError, InvalidProgram, NeedsExpansion, Unsupported
 from xla_npu.compiler.graph import Graph
 from xla_npu.compiler.location import locate
+from xla_npu.compiler.narrow import narrow, widen
 from xla_npu.compiler.tensor import Tensor
 
 Rule = Callable[..., Any]
@@ -78,7 +79,11 @@ class Lowering(Builder):
         """A tensor fed from outside. Complex numbers arrive interleaved, as XLA stores them."""
         shape = tuple(shape)
         if element.kind != "complex":
-            return Tensor(element, shape, (self.graph.input(element.storage, shape),))
+            value = Tensor(element, shape, (self.graph.input(element.storage, shape),))
+            if element.bits < 8 and element.kind in ("int", "uint"):
+                # NumPy leaves open what else is in the byte.
+                value = narrow(self, widen(self, value), element)
+            return value
         return self.split_complex(self.graph.input(element.storage, (*shape, 2)), element)
 
     def split_complex(self, pair: Any, element: Any) -> Tensor:

@@ -116,9 +116,23 @@ def inline_calls(module: ir.Module) -> None:
             visit(block)
 
     finish("main")
+    kept = {"main", *_computations(functions["main"])}
     for name, function in functions.items():
-        if name != "main":
+        if name not in kept:
             function.erase()
+
+
+def _computations(main: Any) -> list[str]:
+    """The functions that custom calls name, such as a comparison."""
+    names: list[str] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        if "called_computations" in op.attributes:
+            names.extend(ir.FlatSymbolRefAttr(name).value for name in ir.ArrayAttr(op.attributes["called_computations"]))
+        return ir.WalkResult.ADVANCE
+
+    main.walk(visit)
+    return names
 
 
 def _calls(function: Any) -> list[str]:
