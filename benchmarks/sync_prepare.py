@@ -75,7 +75,7 @@ def truth(root: Path, folders: list[str], upstream: str, old: Path, new: Path) -
     result: dict[str, list[dict[str, object]]] = {
         kind: [] for kind in ("broken", "follows", "works", "broken_before", "unknown")
     }
-    was, there = homes(old, upstream), homes(new, upstream, frozenset({"tests", "experiments"}))
+    earlier, there = homes(old, upstream), homes(new, upstream, frozenset({"tests", "experiments"}))
     gone: dict[str, set[tuple[str, ...]]] = {}
     for file, _, question in uses:
         if before[question][0] == "found" and after[question][0] == "gone" and question.call is None:
@@ -94,7 +94,7 @@ def truth(root: Path, folders: list[str], upstream: str, old: Path, new: Path) -
         if kind == "broken" and question.call is None and not question.instance:
             places = there.get(path[-1], [])
             # A name that was and is there exactly once has moved there; what was renamed is not judged.
-            entry["moved_to"] = places[0] if len(places) == len(was.get(path[-1], [])) == 1 else None
+            entry["moved_to"] = places[0] if len(places) == len(earlier.get(path[-1], [])) == 1 else None
         result[kind].append(entry)
     return result
 
