@@ -137,6 +137,14 @@ def test_collectives_by_name(mesh):
         np.testing.assert_allclose(mine, theirs, rtol=1e-6)
 
 
+def test_a_donated_argument_is_gone_though_no_output_can_take_its_memory(mesh):
+    rows = NamedSharding(mesh, P("a"))
+    x = jax.device_put(data(8, 4), rows)
+    reverse = jax.jit(lambda t: t[::-1], out_shardings=rows, donate_argnums=0)  # a gather comes first
+    np.testing.assert_array_equal(reverse(x), data(8, 4)[::-1])
+    assert x.is_deleted()
+
+
 def test_a_callback_of_a_sharded_program_is_made_once(mesh):
     calls = []
 

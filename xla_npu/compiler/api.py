@@ -106,8 +106,9 @@ def _compile(module: ir.Module, options: Options, settings: Settings, record: du
     values = [buffer.describe() for buffer in schedule.buffers]
     sharding_in, sharding_out = ([s.op_sharding().hex() if s else REPLICATED for s in one] for one in spread)
     inputs, outputs = _ends(values, arguments, sharding_in), _ends(values, results, sharding_out)
+    given = _aliases(main, inputs, outputs)
     # Only a program of one model can let an output take an input's memory: steps before the last may still read it.
-    aliases = _aliases(main, inputs, outputs) if len(steps) == 1 else []
+    aliases = given if len(steps) == 1 else []
     models = []
     for number, model in enumerate(schedule.models):
         record.graph(model.graph, number)
@@ -123,6 +124,7 @@ def _compile(module: ir.Module, options: Options, settings: Settings, record: du
         num_partitions=options.partitions,
         device_assignment=options.devices or [[0]],
         donation=[[output, input_] for input_, output in aliases],
+        consumed=[] if aliases else [input_ for input_, _ in given],
         cost=cost(model.graph for model in schedule.models),
         models=models,
     )

@@ -22,6 +22,8 @@ class Executable:
             OpSharding in hex or None}.
         values: device buffers of the steps: inputs first, then outputs and intermediate ones.
         steps: what to run, in order.
+        donation: [output, input] pairs that share memory.
+        consumed: donated inputs whose memory no output can take, freed after the run.
         models: GE's compiled models.
     """
 
@@ -34,6 +36,7 @@ class Executable:
     num_partitions: int = 1
     device_assignment: list[list[int]] = field(default_factory=list)
     donation: list[list[int]] = field(default_factory=list)
+    consumed: list[int] = field(default_factory=list)
     cost: dict[str, float] = field(default_factory=dict)
     peak_bytes: int = 0
     fingerprint: str = ""
