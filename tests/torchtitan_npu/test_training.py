@@ -1,17 +1,13 @@
 """Training runs: converters against the reference preset, reproducibility, resuming and compilation."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.torchtitan_npu.runs import FP32, LLAMA, LLAMA_FLEX, QWEN, SMALL, command, train
+from tests.torchtitan_npu.runs import FP32, LLAMA, LLAMA_FLEX, QWEN, SMALL, command, kill_all, start, train
 
 STEPS = ("--training.steps", "20", "--lr_scheduler.warmup_steps", "2", "--lr_scheduler.decay_ratio", "0.8")
 
@@ -91,16 +87,13 @@ def test_a_killed_run_resumes_on_two_ranks(data: Path, tmp_path: Path) -> None:
         return json.loads((tmp_path / folder / "summary.json").read_text(encoding="utf-8"))["losses"]
 
     assert command(*flags("whole"), cwd=tmp_path).returncode == 0
-    killed = subprocess.Popen(
-        [sys.executable, "-m", "torchtitan_npu.cli", *flags("killed")], cwd=tmp_path, start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    killed = start(*flags("killed"), cwd=tmp_path)
     deadline = time.monotonic() + 200
     while not (tmp_path / "killed" / "checkpoint" / "step-4" / ".metadata").exists():
         assert time.monotonic() < deadline and killed.poll() is None
         time.sleep(0.05)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait()
+    kill_all(tmp_path)
+    killed.communicate()
     assert not (tmp_path / "killed" / "summary.json").exists()
     assert command(*flags("killed"), cwd=tmp_path).returncode == 0
     resumed = losses("killed")
