@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from tests.xla_npu.programs import assert_same
+from tests.xla_npu.programs import assert_same, on_npu
 
 FLOATS = (np.float32, np.float16, ml_dtypes.bfloat16)
 INTEGERS = (np.int8, np.int16, np.int32, np.uint8, np.uint16, np.uint32)
@@ -125,8 +125,6 @@ def test_conversion_of_integers_wraps(target, operands):
 def test_float8_rounds_as_ml_dtypes_does(narrow):
     x = np.concatenate([np.linspace(-500, 500, 257), np.logspace(-9, 3, 99), [0, -0.0, np.inf, -np.inf, np.nan]])
     x = x.astype(np.float32)
-    from tests.xla_npu.programs import on_npu
-
     (got,) = on_npu(lambda x: x.astype(narrow), x)
     np.testing.assert_array_equal(got.astype(np.float32), x.astype(narrow).astype(np.float32))
 
@@ -160,6 +158,28 @@ def test_complex_arithmetic_agrees():
     assert_same(lambda x, y: (x + y, x - y, x * y, x / y, x**y, x == y, jnp.where(x.real > 0, x, y)), x, y, rtol=1e-4)
 
 
+def test_complex_tangents_without_a_limit_are_not_a_number():
+    ends = [complex(a, c) for a in (0.5, np.inf, -np.inf, np.nan) for c in (0.5, 20, 1e30, np.inf, -np.inf)]
+    assert_same(lambda x: (jnp.tan(x), jnp.tanh(x.imag + 1j * x.real)), np.array(ends, np.complex64))
+
+
+def test_complex_angles_agree():
+    rng = np.random.default_rng(2)
+    x, y = ((rng.normal(size=40) + 1j * rng.normal(size=40)).astype(np.complex64) for _ in range(2))
+    assert_same(lax.atan2, x, y, rtol=2e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.uint32, np.int64, np.uint64])
+def test_the_upper_half_of_a_product(dtype):
+    ends = np.iinfo(dtype)
+    values = np.array([ends.min, ends.min + 1, ends.max, ends.max - 1, ends.max // 3, 0, 1, 77], dtype)
+    x, y = (part.reshape(-1) for part in np.meshgrid(values, values))
+    with jax.enable_x64(True):
+        (got,) = on_npu(lax.mulhi, x, y)
+    want = [int(a) * int(c) >> ends.bits for a, c in zip(x, y, strict=True)]
+    np.testing.assert_array_equal(got, np.array(want, dtype))
+
+
 @pytest.mark.parametrize("pair", [(np.float32, np.uint8), (np.uint8, np.float32), (np.uint16, ml_dtypes.bfloat16)])
 def test_bits_are_reinterpreted_across_widths(pair):
     source, target = pair
@@ -174,8 +194,6 @@ def test_a_bfloat16_constant_compiles():
 
 def test_int4_arithmetic_wraps():
     x = np.arange(-8, 8).astype(ml_dtypes.int4)
-    from tests.xla_npu.programs import on_npu
-
     (got,) = on_npu(lambda x: x + x, jnp.asarray(x))
     np.testing.assert_array_equal(got.astype(np.int32), (np.arange(-8, 8) * 2 + 8) % 16 - 8)
 

@@ -128,7 +128,8 @@ def _computations(main: Any) -> list[str]:
 
     def visit(op: Any) -> ir.WalkResult:
         if "called_computations" in op.attributes:
-            names.extend(ir.FlatSymbolRefAttr(name).value for name in ir.ArrayAttr(op.attributes["called_computations"]))
+            called = ir.ArrayAttr(op.attributes["called_computations"])
+            names.extend(ir.FlatSymbolRefAttr(name).value for name in called)
         return ir.WalkResult.ADVANCE
 
     main.walk(visit)

@@ -198,7 +198,12 @@ def _tanh(b: Lowering, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     imag = b.binary("RealDiv", tangent, below)
     size = b.unary("Exp", b.multiply(b.scalar(-2, x), b.unary("Abs", x)))
     faint = b.multiply(b.multiply(b.unary("Sin", y), b.unary("Cos", y)), b.multiply(b.scalar(4, x), size))
-    return b.select(far, b.unary("Sign", x), real), b.select(far, faint, imag)
+    # Without a limit in y there is none, but for infinite x: nothing is left of y there.
+    endless = b.compare(b.unary("Abs", x), b.scalar(np.inf, x), "EQ")
+    lost = b.subtract(y, y)  # zero or NaN
+    near_one = b.select(endless, b.unary("Sign", x), b.add(b.unary("Sign", x), lost))
+    faint = b.select(b.and_(endless, b.is_nan(lost)), b.scalar(0, x), faint)
+    return b.select(far, near_one, real), b.select(far, faint, imag)
 
 
 @elementwise("stablehlo.cbrt")
@@ -250,9 +255,13 @@ def conj(b: Lowering, op: Any, x: Tensor) -> Tensor:
 
 @elementwise("stablehlo.atan2")
 def atan2(b: Lowering, op: Any, x: Tensor, y: Tensor) -> Tensor:
-    if x.type.kind == "complex":
-        raise NeedsExpansion("no lowering for complex operands")
-    return b.binary("Atan2", x, y)
+    if x.type.kind != "complex":
+        return b.binary("Atan2", x, y)
+    # -i log((y + ix) / sqrt(x^2 + y^2))
+    point = b.complex(b.subtract(b.real(y), b.imag(x)), b.add(b.imag(y), b.real(x)), x.type)
+    turned = b.multiply(point, rsqrt(b, op, b.add(b.multiply(x, x), b.multiply(y, y))))
+    angle = b.binary("Atan2", b.imag(turned), b.real(turned))
+    return b.complex(angle, b.negate(b.unary("Log", hypot(b, b.real(turned), b.imag(turned)))), x.type)
 
 
 @elementwise("stablehlo.divide")
@@ -584,9 +593,25 @@ def token(b: Lowering, op: Any, *tokens: Tensor) -> Tensor:
 
 @elementwise("chlo.mulhi")
 def mulhi(b: Lowering, op: Any, x: Tensor, y: Tensor) -> Tensor:
+    """The upper half of the product."""
     bits = x.type.bits
     if bits > 32:
-        raise Unsupported("the NPU has no integers wide enough")
+        return _mulhi64(b, x, y)
     wide = TYPES["i64" if bits == 32 else "i32"]
     product = b.multiply(b.convert(x, wide), b.convert(y, wide))
     return b.convert(b.shift_right_arithmetic(product, b.scalar(bits, product)), x.type)
+
+
+def _mulhi64(b: Lowering, x: Tensor, y: Tensor) -> Tensor:
+    """From products of halves; where a factor's sign was read as a bit, the other one is taken off again."""
+    half, mask = b.scalar(32, x), b.scalar(0xFFFFFFFF, x)
+    high = lambda t: b.shift_right_logical(t, half)  # noqa: E731
+    low = lambda t: b.and_(t, mask)  # noqa: E731
+    middle = b.add(b.multiply(high(x), low(y)), high(b.multiply(low(x), low(y))))
+    carry = high(b.add(low(middle), b.multiply(low(x), high(y))))
+    result = b.add(b.add(b.multiply(high(x), high(y)), high(middle)), carry)
+    if x.type.kind == "int":
+        zero = b.scalar(0, x)
+        for factor, other in ((x, y), (y, x)):
+            result = b.subtract(result, b.select(b.compare(factor, zero, "LT"), other, zero))
+    return result
