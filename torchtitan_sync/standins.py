@@ -5,6 +5,7 @@ the error it ended with, empty where it passed.
 """
 
 import abc
+import functools
 import importlib.abc
 import importlib.machinery
 import json
@@ -55,7 +56,7 @@ class _Any:
 
     def __call__(self, *args, **kwargs):
         # As a decorator it gives back what it decorates.
-        return args[0] if len(args) == 1 and callable(args[0]) and not kwargs else self
+        return _decorated(args[0]) if len(args) == 1 and callable(args[0]) and not kwargs else self
 
     def __iter__(self):
         return iter(())
@@ -87,6 +88,23 @@ class _Any:
     __and__ = __neg__ = __getitem__ = _same
 
 
+class _Decorated(_Any):
+    """A function with what its decorator adds to it, such as `register_fake`."""
+
+    def __init__(self, function):
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args, **kwargs):
+        return self.__wrapped__(*args, **kwargs)
+
+    def __get__(self, owner, cls=None):
+        return self if owner is None else types.MethodType(self, owner)
+
+
+def _decorated(thing):
+    return _Decorated(thing) if isinstance(thing, types.FunctionType) else thing
+
+
 def _standin(name):
     return _Meta(name.rpartition(".")[2], (_Any,), {"__module__": "standin"})
 
@@ -107,8 +125,8 @@ class _Module(types.ModuleType):
 
 class _Decorator(_Meta):
     def __call__(cls, *args, **kwargs):
-        plain = len(args) == 1 and not kwargs and isinstance(args[0], types.FunctionType)
-        return args[0] if plain else super().__call__(*args, **kwargs)
+        plain = len(args) == 1 and not kwargs and isinstance(args[0], (types.FunctionType, _Decorated))
+        return _decorated(args[0]) if plain else super().__call__(*args, **kwargs)
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

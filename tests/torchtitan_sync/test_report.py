@@ -9,7 +9,7 @@ import pytest
 
 from tests.torchtitan_sync.ranges import Files
 from tests.torchtitan_sync.repositories import Repository, plugin
-from torchtitan_sync import cli, grades
+from torchtitan_sync import cli, grades, standins
 from torchtitan_sync.model import Grade
 
 MSE = "def mse(a, b):\n    return torch.mean((a - b) ** 2)\n"
@@ -182,3 +182,19 @@ def test_a_hit_whose_witness_does_not_fail_is_lowered(
 
 def test_the_table_of_grades_covers_each_grade() -> None:
     assert {kind.grade for kind in grades.TABLE.values()} == set(Grade)
+
+
+def test_a_witness_imports_functions_whose_decorators_add_methods(tmp_path: Path) -> None:
+    """`torch.library.custom_op` gives the functions it decorates methods that modules call when they are imported."""
+    code = (
+        "import torch\n\n\n@torch.library.custom_op('a::b', mutates_args=())\ndef op(x):\n    return x\n\n\n"
+        "@op.register_fake\ndef _(x):\n    return x\n\n\nclass T:\n    @torch.compile\n    def size(self):\n        return 3\n"
+    )
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg/__init__.py").write_text(code)
+    (tmp_path / "witness.py").write_text(
+        "import inspect, pkg\nassert list(inspect.signature(pkg.op).parameters) == ['x']\nassert pkg.T().size() == 3\n"
+    )
+    command = [sys.executable, "-I", standins.__file__, str(tmp_path), "pkg", str(tmp_path / "witness.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == {str(tmp_path / "witness.py"): ""}
