@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def main(arguments: list[str]) -> int:
         config = _configure(data, flags)
         _run(config)
     except UserError as error:
-        if _first_of_node():
+        if _first_to_say():
             print(report(error), file=sys.stderr, flush=True)
         return USAGE_EXIT_CODE
     except KeyboardInterrupt:  # Ctrl-C reaches every process of the terminal: the launcher says so once
@@ -110,10 +111,10 @@ def _run(config: Any) -> None:
         raise _out_of_memory(error) from error
     except CheckpointException as error:
         causes = "; ".join(sorted({str(cause) for cause, _ in error.failures.values()}))
-        raise UserError(
-            f"the checkpoint in {_checkpoint_folder(config)} cannot be read: {causes.splitlines()[0]}",
-            "remove the damaged step-N folder, or name an earlier one with --checkpoint.load_step",
-        ) from error
+        folder, fix = _loaded_from(config)
+        raise UserError(f"the checkpoint in {folder} cannot be read: {causes.splitlines()[0]}", fix) from error
+    except (ValueError, NotImplementedError, ImportError, FileNotFoundError) as error:
+        raise _refusal(error)  # noqa: B904  the same error, or a UserError in its place
     finally:
         if trainer is not None:
             trainer.close()
@@ -121,24 +122,52 @@ def _run(config: Any) -> None:
         torch.distributed.destroy_process_group()
 
 
+def _refusal(error: Exception) -> Exception:
+    """What upstream's own code raises is the user's to mend; anything else keeps its traceback."""
+    import torchtitan
+
+    *_, innermost = traceback.extract_tb(error.__traceback__)
+    place = Path(innermost.filename)
+    if not place.is_relative_to(Path(torchtitan.__file__).parent):
+        return error
+    return UserError(f"torchtitan refuses this ({place.name}:{innermost.lineno}): {error}")
+
+
 def _out_of_memory(error: Exception) -> UserError:
     import torch
 
     free, total = torch.npu.mem_get_info()
     first_line = str(error).splitlines()[0]
+    where = f" on rank {os.environ.get('RANK')}" if os.environ.get("WORLD_SIZE", "1") != "1" else ""
     return UserError(
-        f"the device's memory is not enough: {first_line}\n  free {free / 2**30:.2f} GiB of {total / 2**30:.2f} GiB",
+        f"the device's memory is not enough{where}: {first_line}\n"
+        f"  free {free / 2**30:.2f} GiB of {total / 2**30:.2f} GiB",
         "a smaller --training.local_batch_size or --training.seq_len, more ranks (--nproc),"
         " or activation-checkpoint:full as the last word of the command",
     )
 
 
-def _checkpoint_folder(config: Any) -> Path:
-    return Path(config.dump_folder) / config.checkpoint.folder
+def _loaded_from(config: Any) -> tuple[Path, str]:
+    """The folder a checkpoint was looked for in, and what to do when it cannot be read."""
+    folder = Path(config.dump_folder) / config.checkpoint.folder
+    if config.checkpoint.initial_load_path and not any(folder.glob("step-*")):
+        return Path(config.checkpoint.initial_load_path), "name a folder step-N with --checkpoint.initial_load_path"
+    return folder, "remove the damaged step-N folder, or name an earlier one with --checkpoint.load_step"
 
 
 def _first_of_node() -> bool:
     return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
+def _first_to_say() -> bool:
+    """Ranks may refuse the same, and any of them may be the only one: the first to come says why."""
+    try:
+        os.close(os.open(os.environ[launch.SAID], os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    except (KeyError, OSError):  # started without the launcher, or it has ended
+        pass
+    return True
 
 
 def _speaks() -> bool:

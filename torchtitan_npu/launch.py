@@ -4,6 +4,7 @@ import argparse
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Iterable
 
 from torchtitan_npu.config import catalogue
@@ -11,6 +12,9 @@ from torchtitan_npu.errors import USAGE_EXIT_CODE, UserError
 
 # torchrun's own options that are passed on when given.
 _PASSED_ON = ("node_rank", "master_addr", "master_port", "rdzv_backend", "rdzv_endpoint", "rdzv_id")
+
+# A file that the rank makes which says why the run is refused, so that it is said once.
+SAID = "TORCHTITAN_NPU_SAID"
 
 
 def train(options: argparse.Namespace, flags: list[str]) -> int:
@@ -32,7 +36,9 @@ def train(options: argparse.Namespace, flags: list[str]) -> int:
         if (value := getattr(options, name)) is not None:
             arguments += [f"--{name.replace('_', '-')}", str(value)]
     try:
-        torchrun.run(torchrun.parse_args([*arguments, "--module", "torchtitan_npu.entry", options.data, *flags]))
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ[SAID] = f"{folder}/said"
+            torchrun.run(torchrun.parse_args([*arguments, "--module", "torchtitan_npu.entry", options.data, *flags]))
     except ChildFailedError as error:
         return _explain(error.failures.items())
     except SignalException as error:  # Ctrl-C among them: the ranks were ended before this was raised

@@ -1,5 +1,6 @@
 """What is checked before anything is built: each check is one function that raises a UserError naming cause and fix."""
 
+import operator
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from torchtitan.models.common.attention import FlexAttention
 from torchtitan.models.gpt_oss.model import Attention as GptOssAttention
 
 from torchtitan_npu import kernel_packages, unserved
+from torchtitan_npu.data import corpus, dataset
 from torchtitan_npu.data.tokenizer import vocabulary_size
 from torchtitan_npu.errors import UserError
 
@@ -68,9 +70,9 @@ def _multi_token_prediction(config: Any) -> None:
 
 def _tokenizer(config: Any) -> None:
     folder = Path(config.hf_assets_path)
-    if not folder.exists():
+    if not folder.is_dir():
         raise UserError(
-            f"tokenizer folder {folder} does not exist",
+            f"tokenizer folder {folder} {'is a file' if folder.exists() else 'does not exist'}",
             "torchtitan-npu prepare makes one; or name a folder with --hf_assets_path",
         )
     if not (folder / "tokenizer.json").exists():
@@ -100,6 +102,53 @@ def _datasets(config: Any) -> None:
                 f"dataset {loader.dataset!r} is not there: {path or '(no path)'} does not exist",
                 f"torchtitan-npu prepare makes one; or name a path with --{flag}.dataset_path",
             )
+        if loader.dataset == dataset.NAME:
+            _prepared_file(Path(path))
+
+
+def _prepared_file(path: Path) -> None:
+    """The first record shows whether the file is of the kind that `prepare` writes."""
+    fix = f"torchtitan-npu prepare {path} --output DIR makes such a file (with --field NAME), then train --data DIR"
+    try:
+        first = next(corpus.documents([str(path)], "text"), None)
+    except UserError as error:
+        raise UserError(error.cause, fix) from error
+    if path.suffix != ".jsonl" or first is None:
+        raise UserError(f"{path} is no dataset: " + ("it holds no text" if first is None else "not JSON lines"), fix)
+
+
+def _compiler(config: Any) -> None:
+    if not config.compile.enable:
+        return
+    known = torch._dynamo.list_backends(exclude_tags=())
+    if config.compile.backend not in known:
+        raise UserError(f"compile.backend {config.compile.backend!r} is unknown", f"one of {', '.join(known)}")
+
+
+# What a number of the configuration must be at least; upstream takes any, and divides by some of them.
+_SMALLEST = {
+    "training.steps": 1,
+    "training.local_batch_size": 1,
+    "metrics.log_freq": 1,
+    "validator.freq": 1,
+    "lr_scheduler.warmup_steps": 0,
+    "parallelism.data_parallel_replicate_degree": 1,
+    "parallelism.tensor_parallel_degree": 1,
+    "parallelism.context_parallel_degree": 1,
+    "parallelism.pipeline_parallel_degree": 1,
+}
+
+
+def _numbers(config: Any) -> None:
+    for name, smallest in _SMALLEST.items():
+        if (value := operator.attrgetter(name)(config)) < smallest:
+            raise UserError(f"{name} {value} is too small", f"--{name} {smallest} at least")
+    shard = config.parallelism.data_parallel_shard_degree
+    if shard < 1 and shard != -1:
+        raise UserError(
+            f"parallelism.data_parallel_shard_degree {shard} is no number of ranks",
+            "--parallelism.data_parallel_shard_degree -1 (all that the others leave), or 1 at least",
+        )
 
 
 def _shapes(config: Any) -> None:
@@ -186,6 +235,7 @@ def _output(config: Any) -> None:
 
 
 _RULES = (
+    _numbers,
     _kernels,
     _graphs,
     unserved.check,
@@ -193,6 +243,7 @@ _RULES = (
     _multi_token_prediction,
     _tokenizer,
     _datasets,
+    _compiler,
     _shapes,
     _checkpoint,
     _output,

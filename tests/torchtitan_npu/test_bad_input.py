@@ -4,9 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.torchtitan_npu.runs import LLAMA, SMALL, command, train
-from torchtitan_npu import entry
+from torchtitan_npu import entry, launch
 from torchtitan_npu.errors import UserError
 
 SCREEN = 24
@@ -24,6 +25,13 @@ def configure(data: Path, *flags: str) -> None:
         (["--dataloader.dataset", "c4_test"], "dataset 'c4_test' is not there: tests/assets/c4_test does not exist"),
         (["--dataloader.dataset", "c5"], "dataloader.dataset 'c5' is unknown"),
         (["--dataloader.dataset", "prepared", "--dataloader.dataset_path", "gone.jsonl"], "gone.jsonl does not exist"),
+        (["--training.steps", "0"], "training.steps 0 is too small"),
+        (["--training.local_batch_size", "-2"], "training.local_batch_size -2 is too small"),
+        (["--parallelism.tensor_parallel_degree", "0"], "parallelism.tensor_parallel_degree 0 is too small"),
+        (["--parallelism.data_parallel_shard_degree", "0"], "data_parallel_shard_degree 0 is no number of ranks"),
+        (["--dataloader.dataset", "prepared", "--dataloader.dataset_path", __file__], "no dataset: not JSON lines"),
+        (["--hf_assets_path", __file__], "test_bad_input.py is a file"),
+        (["--compile.enable", "--compile.backend", "gcc"], "compile.backend 'gcc' is unknown"),
         (["--training.seq_len", "100"], "training.seq_len 100 is not divisible by 8"),
         (["--training.global_batch_size", "3"], "training.global_batch_size 3 is not divisible by 2"),
         (["--parallelism.tensor_parallel_degree", "2"], "1 processes cannot be arranged as"),
@@ -44,6 +52,63 @@ def test_configuration_is_refused(
     text = str(caught.value) if caught.type is UserError else capsys.readouterr().err
     assert message in " ".join(text.split())
     assert len(text.splitlines()) < SCREEN
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [("", "it holds no text"), ('{"body": "a"}\n', "has no field 'text'; it has body")]
+)
+def test_a_dataset_that_prepare_did_not_make_is_refused(data: Path, tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text(content)
+    with pytest.raises(UserError, match=f"mine.jsonl.*{message}") as refused:
+        configure(data, "--dataloader.dataset", "prepared", "--dataloader.dataset_path", str(path))
+    assert "torchtitan-npu prepare" in refused.value.fix
+
+
+_RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--training.seq_len", "1000000"], "exceeds attention RoPE maximum"),
+        (["--override.imports", "no.such.module"], "override target 'no.such.module'"),
+        (["--checkpoint.enable", "--checkpoint.load_step", "77"], "load_step=77 not found"),
+    ],
+)
+def test_what_upstream_refuses_is_one_message(data, tmp_path, flags, message, monkeypatch) -> None:
+    for name, value in zip(_RANK, ("0", "0", "1", "localhost", "0"), strict=True):
+        monkeypatch.setenv(name, value)
+    entry._prepare_process()
+    config = entry._configure(str(data), [*LLAMA, *SMALL, *flags, "--dump_folder", str(tmp_path)])
+    try:
+        with pytest.raises(UserError, match=rf"torchtitan refuses this \(.*py:\d+\): .*{message}"):
+            entry._run(config)
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+def test_what_only_another_rank_finds_is_said_once(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv(launch.SAID, str(tmp_path / "said"))
+    monkeypatch.setattr(entry, "_prepare_process", lambda: None)
+    monkeypatch.setattr(entry, "_configure", lambda data, flags: None)
+
+    def fail(config: None) -> None:
+        raise UserError("no memory here")
+
+    monkeypatch.setattr(entry, "_run", fail)
+    for rank in ("1", "0"):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        assert entry.main(["data"]) == 2
+    assert capsys.readouterr().err == "torchtitan-npu: error: no memory here\n"
+
+
+def test_a_mistake_in_the_code_keeps_its_traceback() -> None:
+    try:
+        int("a mistake of this project or of torch")
+    except ValueError as error:
+        assert entry._refusal(error) is error
 
 
 def test_a_tokenizer_larger_than_the_vocabulary_is_refused(data: Path, tmp_path: Path) -> None:
