@@ -116,6 +116,7 @@ def test_collectives_by_name(mesh):
             jax.lax.ppermute(t, "a", [(i, (i + 1) % 4) for i in range(4)]),
             t + jax.lax.axis_index("a") * 10 + jax.lax.axis_index("b"),
             jax.lax.psum(t.astype(jnp.complex64) * 1j, "b"),
+            jax.lax.all_to_all(t * 1j, "b", 0, 1, tiled=True),
         )
 
     sharded = jax.shard_map(body, mesh=mesh, in_specs=P("a", "b"), out_specs=P("a", "b"), check_vma=False)
@@ -123,15 +124,19 @@ def test_collectives_by_name(mesh):
     blocks = x.reshape(4, 2, 2, 4).transpose(0, 2, 1, 3)  # [a, b, rows, columns]
     whole = lambda parts: np.concatenate([np.concatenate(list(row), 1) for row in parts], 0)  # noqa: E731
     parts = [[blocks[i, j] for j in range(2)] for i in range(4)]
+    exchanged = whole(
+        [[np.concatenate([parts[i][k][j : j + 1] for k in range(2)], 1) for j in range(2)] for i in range(4)]
+    )
     want = [
         whole([[sum(parts[k][j] for k in range(4)) for j in range(2)] for _ in range(4)]),
         whole([[blocks.max((0, 1)) for _ in range(2)] for _ in range(4)]),
         whole([[np.concatenate(parts[i], 1) for _ in range(2)] for i in range(4)]),
         whole([[(parts[i][0] + parts[i][1])[j : j + 1] for j in range(2)] for i in range(4)]),
-        whole([[np.concatenate([parts[i][k][j : j + 1] for k in range(2)], 1) for j in range(2)] for i in range(4)]),
+        exchanged,
         whole([[parts[(i - 1) % 4][j] for j in range(2)] for i in range(4)]),
         whole([[parts[i][j] + i * 10 + j for j in range(2)] for i in range(4)]),
         whole([[(parts[i][0] + parts[i][1]) * 1j for _ in range(2)] for i in range(4)]),
+        exchanged * 1j,
     ]
     for mine, theirs in zip(got, want, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-6)

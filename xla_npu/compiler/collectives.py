@@ -239,9 +239,9 @@ def _all_to_all(b: Lowering, op: Any, x: Tensor, members: list[list[int]], shape
     sent, back = _plain(b, _split_axis(b, x, split, count))
 
     def finish(after: Lowering, y: Tensor) -> Tensor:
-        rank = y.rank - 1
-        order = [*range(1, join + 1), 0, *range(join + 1, rank + 1)]
-        return after.reshape(after.full(after.transpose(back(after, y), order)), shape)
+        y = back(after, y)
+        order = [*range(1, join + 1), 0, *range(join + 1, y.rank)]
+        return after.reshape(after.full(after.transpose(y, order)), shape)
 
     return Exchange(sent, sent.shape, _step("all_to_all", sent, members), finish)
 
