@@ -188,7 +188,8 @@ def test_a_witness_imports_functions_whose_decorators_add_methods(tmp_path: Path
     """`torch.library.custom_op` gives the functions it decorates methods that modules call when they are imported."""
     code = (
         "import torch\n\n\n@torch.library.custom_op('a::b', mutates_args=())\ndef op(x):\n    return x\n\n\n"
-        "@op.register_fake\ndef _(x):\n    return x\n\n\nclass T:\n    @torch.compile\n    def size(self):\n        return 3\n"
+        "@op.register_fake\ndef _(x):\n    return x\n\n\n"
+        "class T:\n    @torch.compile\n    def size(self):\n        return 3\n"
     )
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg/__init__.py").write_text(code)
