@@ -99,6 +99,7 @@ def main(arguments: list[str] | None = None) -> int:
         timeout=options.timeout,
         environment=environment,
         records=records,
+        posing={name: platform for tier in tiers().values() for name, platform in tier.get("posing", {}).items()},
         progress=lambda name, done, cases: print(f"  {name}: {done} of {cases} cases", flush=True),
     )
     report.write(results, table, options.output)

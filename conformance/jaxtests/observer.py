@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 RECORDS, TESTS, LEAVE = "JAX_CONFORMANCE_RECORDS", "JAX_CONFORMANCE_TESTS", "JAX_CONFORMANCE_LEAVE"
+POSING = "JAX_CONFORMANCE_POSING"
 _LONGEST = 4000
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Some test files import a module that the package leaves out of its wheel."""
+    """Some test files import a module that the package's wheel lacks, or skip all platforms that they do not know."""
     name = "hypothesis_test_util"
     root = Path(os.environ[TESTS])
     for path in (root / "jax" / "_src" / f"{name}.py", root / f"{name}.py"):
@@ -29,6 +30,11 @@ def pytest_configure(config: pytest.Config) -> None:
             module = importlib.util.module_from_spec(spec)
             sys.modules[full] = module
             spec.loader.exec_module(module)
+    if platform := os.environ.get(POSING):
+        import jax
+        from jax._src import test_util  # noqa: F401 - defines the setting
+
+        jax.config.update("jax_test_dut", platform)
 
 
 def case_of(nodeid: str) -> str:

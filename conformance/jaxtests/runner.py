@@ -11,10 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from conformance.jaxtests import observer
@@ -46,19 +47,22 @@ def run(
     timeout: float,
     environment: dict[str, str],
     records: Path,
+    posing: Mapping[str, str] = MappingProxyType({}),
     progress: Callable[[str, int, int], None] = lambda name, done, cases: None,
 ) -> list[FileResult]:
     """Runs `files` (names without .py) of the clone `tests`; `skips` has patterns of cases by file.
 
     `records` is the folder of records. Cases that have an outcome there, from a run with the same `environment`, are
-    not run again. `progress` gets a file's name, the cases that ended and all cases, once a minute.
+    not run again. `posing` has the platform that JAX's tests are told they are on, by file. `progress` gets a file's
+    name, the cases that ended and all cases, once a minute.
     """
     records.mkdir(parents=True, exist_ok=True)
 
     def one(name: str) -> FileResult:
         path = records / f"{name}.jsonl"
-        _begin(path, environment)
-        run = _FileRun(name, tests, skips.get(name, []), timeout, environment, path, progress)
+        variables = environment | ({observer.POSING: posing[name]} if name in posing else {})
+        _begin(path, variables)
+        run = _FileRun(name, tests, skips.get(name, []), timeout, variables, path, progress)
         result = run.result()
         said(result)
         return result
@@ -125,7 +129,8 @@ class _FileRun:
         """pytest's exit code, and what it printed."""
         root = Path(__file__).resolve().parents[2]
         command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "conformance.jaxtests.observer"]
-        command += ["-p", "no:cacheprovider", "-p", "no:xdist"]
+        # JAX captures what the file descriptor gets, which pytest must not have taken before.
+        command += ["-p", "no:cacheprovider", "-p", "no:xdist", "--capture=no"]
         command += [f"--timeout={self.timeout:g}", "--timeout-method=thread"]
         command += ["--collect-only"] if collect_only else []
         with tempfile.TemporaryDirectory() as scratch:
