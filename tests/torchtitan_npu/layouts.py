@@ -66,8 +66,8 @@ class Layouts:
         assert result.returncode == 0, result.stderr[-3000:]
         return made
 
-    def losses(self, name: str, ranks: int, data_parallel: int, *flags: str) -> list[float]:
-        """Losses of all steps.
+    def train(self, name: str, ranks: int, data_parallel: int, *flags: str) -> "Curves":
+        """Losses and gradient norms of all steps.
 
         Args:
             name: of the run's folder.
@@ -88,10 +88,20 @@ class Layouts:
             seconds=_SECONDS_OF_A_RUN,
         )
         assert result.returncode == 0, result.stderr[-3000:] + result.stdout[-3000:]
-        return json.loads((folder / "summary.json").read_text(encoding="utf-8"))["losses"]
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        return Curves(summary["losses"], summary["gradient_norms"])
 
 
-def assert_trains_as(losses: list[float], one_rank: list[float]) -> None:
-    assert len(losses) == len(one_rank) == STEPS
-    assert one_rank[-1] < one_rank[0] - 0.5
-    assert max(abs(a - b) for a, b in zip(losses, one_rank, strict=True)) <= 1e-3
+@dataclass(frozen=True)
+class Curves:
+    losses: list[float]
+    gradient_norms: list[float]
+    """Of the whole model, before clipping."""
+
+
+def assert_trains_as(run: Curves, one_rank: Curves) -> None:
+    """Losses within 1e-3; the norm that clips is that of all ranks' gradients, before rounding leads them apart."""
+    assert len(run.losses) == len(one_rank.losses) == STEPS
+    assert one_rank.losses[-1] < one_rank.losses[0] - 0.5
+    assert max(abs(a - b) for a, b in zip(run.losses, one_rank.losses, strict=True)) <= 1e-3
+    assert abs(run.gradient_norms[0] / one_rank.gradient_norms[0] - 1) <= 1e-5

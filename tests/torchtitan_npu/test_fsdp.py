@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.torchtitan_npu.layouts import Layouts, assert_trains_as
+from tests.torchtitan_npu.layouts import Curves, Layouts, assert_trains_as
 from tests.torchtitan_npu.runs import LLAMA
 
 
@@ -14,10 +14,10 @@ def layouts(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Layouts:
 
 
 @pytest.fixture(scope="module")
-def one_rank(layouts: Layouts) -> list[float]:
-    return layouts.losses("one", 1, 1)
+def one_rank(layouts: Layouts) -> Curves:
+    return layouts.train("one", 1, 1)
 
 
 @pytest.mark.parametrize("degree", [2, 4])
-def test_more_ranks_train_as_one(layouts: Layouts, one_rank: list[float], degree: int) -> None:
-    assert_trains_as(layouts.losses(f"ranks-{degree}", degree, degree), one_rank)
+def test_more_ranks_train_as_one(layouts: Layouts, one_rank: Curves, degree: int) -> None:
+    assert_trains_as(layouts.train(f"ranks-{degree}", degree, degree), one_rank)

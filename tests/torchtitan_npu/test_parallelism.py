@@ -1,4 +1,5 @@
-"""Parallel layouts against 1 rank: the losses of ten steps agree within 1e-3, in float32, from one seed checkpoint.
+"""Parallel layouts against 1 rank: the losses of ten steps agree within 1e-3, in float32, from one seed checkpoint;
+so does the norm that clips the gradients of all ranks.
 
 A core of the matrix runs with every change; the rest is marked slow and runs with `make test-all`.
 """
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.torchtitan_npu.layouts import Layouts, assert_trains_as
+from tests.torchtitan_npu.layouts import Curves, Layouts, assert_trains_as
 
 _FLAGS = {
     "hsdp": "data_parallel_replicate_degree",
@@ -99,13 +100,13 @@ LAYOUTS = (
 
 @pytest.fixture(scope="session")
 def baselines(data: Path, tmp_path_factory: pytest.TempPathFactory):
-    """A model's layouts and its losses on one rank, for a step of so many rows, made when first asked for."""
+    """A model's layouts and its curves on one rank, for a step of so many rows, made when first asked for."""
 
     @functools.cache
-    def of(model: str, batch: int) -> tuple[Layouts, list[float]]:
+    def of(model: str, batch: int) -> tuple[Layouts, Curves]:
         where = ("--module", "tests.torchtitan_npu.short", "--config", model)
         layouts = Layouts.make(tmp_path_factory.mktemp(model), data, where, batch)
-        return layouts, layouts.losses("one", 1, 1)
+        return layouts, layouts.train("one", 1, 1)
 
     return of
 
@@ -117,5 +118,5 @@ def baselines(data: Path, tmp_path_factory: pytest.TempPathFactory):
 )
 def test_a_layout_trains_as_one_rank(baselines, layout: Layout) -> None:
     layouts, one_rank = baselines(layout.model, layout.batch)
-    losses = layouts.losses(layout.name, layout.ranks, layout.data_parallel, *layout.arguments())
-    assert_trains_as(losses, one_rank)
+    run = layouts.train(layout.name, layout.ranks, layout.data_parallel, *layout.arguments())
+    assert_trains_as(run, one_rank)

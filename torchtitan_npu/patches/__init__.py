@@ -40,6 +40,13 @@ PATCHES: tuple[Patch, ...] = (
         delete_when="norm.weight of upstream's chunked loss has a gradient under ZBVZeroBubble",
     ),
     Patch(
+        name="random numbers on the host",
+        target="torch.distributed.tensor._random.OffsetBasedRNGTracker._distribute_region",
+        replacement="torchtitan_npu.patches.host_random.draw_on_host",
+        reason="with training.enable_cpu_offload trunc_normal_ of a parameter never ends: every draw is the same",
+        delete_when="torch.nn.init.trunc_normal_ of a DTensor on the host ends, and its shards differ",
+    ),
+    Patch(
         name="context parallelism of packed rows, training",
         target="torchtitan.trainer.prepare_context_parallel_input",
         replacement=_OFFSETS_UNCUT,
