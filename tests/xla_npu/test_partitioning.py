@@ -163,3 +163,19 @@ def test_a_callback_of_a_sharded_program_is_made_once(mesh):
     x = data(8, 4)
     np.testing.assert_array_equal(jax.jit(program, in_shardings=NamedSharding(mesh, P("a")))(x), x * 2 + 1)
     assert calls == [(8, 4)]
+
+
+def test_each_device_makes_its_own_callback_in_a_manual_program(mesh):
+    seen = []
+
+    def host(t):
+        seen.append(np.asarray(t).tolist())
+        return np.asarray(t) * 2
+
+    def body(t):
+        return jax.pure_callback(host, jax.ShapeDtypeStruct(t.shape, t.dtype), t)
+
+    x = np.arange(8, dtype=np.float32)
+    manual = jax.shard_map(body, mesh=mesh, in_specs=P(("a", "b")), out_specs=P(("a", "b")))
+    np.testing.assert_array_equal(jax.jit(manual)(x), x * 2)
+    assert sorted(seen) == [[number] for number in x]

@@ -79,17 +79,28 @@ ONCE = "xla_npu.once"
 
 
 def _mark_single(module: ir.Module, known: dict[str, Mesh]) -> None:
-    """Operations placed on one device (JAX's callbacks): their operands are gathered, everyone gets the results."""
+    """Operations placed on one device (JAX's callbacks): their operands are gathered, everyone gets the results.
+
+    Inside a manual computation each device makes its own call.
+    """
 
     def visit(op: Any) -> ir.WalkResult:
         text = str(op.attributes["sdy.sharding"]) if "sdy.sharding" in op.attributes else ""
         names = re.findall(r"<@([\w.\-]+),", text)
         if op.name == "stablehlo.custom_call" and names and not any(name in known for name in names):
             del op.attributes["sdy.sharding"]
-            op.attributes[ONCE] = ir.UnitAttr.get()
+            if not _is_manual(op):
+                op.attributes[ONCE] = ir.UnitAttr.get()
         return ir.WalkResult.ADVANCE
 
     main_function(module).walk(visit)
+
+
+def _is_manual(op: Any) -> bool:
+    parent = op.parent
+    while parent is not None and parent.name != "sdy.manual_computation":
+        parent = parent.parent
+    return parent is not None
 
 
 def _settle(module: ir.Module, options: Options) -> None:
