@@ -52,6 +52,8 @@ def show(analysis: Analysis, *, everything: bool) -> None:
         f"baseline either{'' if everything else ' (--all lists them)'}; {analysis.unaffected} upstream names went that "
         "are not used"
     )
+    if analysis.unread:
+        _say(f"not read, since Python does not parse them: {', '.join(analysis.unread)}")
     for grade in Grade:
         items = [item for item in analysis.items if item.grade == grade]
         if items and (everything or grade <= Grade.P1):

@@ -30,15 +30,15 @@ def main(arguments: list[str] | None = None) -> int:
     args = _parser(words).parse_args(words)
     try:
         return args.run(args)
-    except SyncError as error:
+    except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
+        sys.stderr.close()
+        return 0
+    except (SyncError, OSError) as error:  # a file that cannot be read or written names itself
         print(f"torchtitan-sync {args.command}: {error}", file=sys.stderr)
         return ERROR_EXIT_CODE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
-        sys.stderr.close()
-        return 0
 
 
 def _parser(words: list[str]) -> argparse.ArgumentParser:

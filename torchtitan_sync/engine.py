@@ -65,6 +65,7 @@ def find(changes: Range, plugin: Plugin, sources: Sources, outlines: Path, say: 
         commit_count=changes.commit_count(),
         references=sum(isinstance(ref.result, Found) for ref in before.refs),
         unresolved_before=unresolved,
+        unread=sources.broken,
         unaffected=_unaffected(old, new, before, plugin.upstream),
     )
 

@@ -194,5 +194,7 @@ class Analysis:
     """Upstream references found in the plugin."""
     unresolved_before: list[Use] = field(default_factory=list)
     """What did not resolve at the baseline either: the plugin's own attributes on upstream's objects, or stale uses."""
+    unread: list[str] = field(default_factory=list)
+    """Python files of the plugin that do not parse: what they use is not known."""
     unaffected: int = 0
     """Upstream symbols that changed and that the plugin does not use."""

@@ -197,6 +197,7 @@ def markdown(analysis: Analysis, plugin: Plugin, before: str = "") -> str:
         f"- references to upstream: {analysis.references}",
         f"- further ones that did not resolve at the old commit either: {len(analysis.unresolved_before)}",
         f"- upstream names that went and are not used: {analysis.unaffected}",
+        *([f"- not read, since Python does not parse them: {', '.join(analysis.unread)}"] if analysis.unread else []),
         "",
         "| grade | changes | places | meaning |",
         "| --- | ---: | ---: | --- |",

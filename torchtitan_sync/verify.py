@@ -25,8 +25,9 @@ from torchtitan_sync.upstream import open_range
 
 _PROBE_TIMEOUT = 900  # seconds; a plugin's imports compile kernels at worst
 _TESTS_TIMEOUT = 3600  # seconds
+_NO_TESTS = 5  # pytest's exit code
 _SHOWN = 20
-"""Failures of a check that are printed; --json has all."""
+"""Failures and notes of a check that are printed; --json has all."""
 
 # Makes another copy of the plugin or of upstream, installed in editable mode, invisible: those put a finder first.
 _SITE = """\
@@ -239,6 +240,8 @@ def _tests(place: Place, tests: list[str], arguments: list[str]) -> Check:
             check.skipped += 1
         else:
             check.passed += 1
+    if code == _NO_TESTS:
+        check.notes.append("pytest selected no test")
     return check
 
 
@@ -301,5 +304,7 @@ def _print(checks: list[Check]) -> None:
     for check in checks:
         for line in check.problems[:_SHOWN]:
             print(f"{check.name}: {line}")
+        for line in check.notes[:_SHOWN]:
+            print(f"{check.name}: note: {line}")
         if len(check.problems) > _SHOWN:
             print(f"{check.name}: {len(check.problems) - _SHOWN} more; --json FILE has all")

@@ -29,9 +29,11 @@ CODE = "from torchtitan.loss import l1, mse\nfrom torchtitan.dims import Dims\n\
 class Sync:
     def __init__(self, folder: Path) -> None:
         self.upstream = Repository(folder / "upstream")
-        first = self.upstream.commit(OLD, "First")
+        self.first = self.upstream.commit(OLD, "First")
         self.upstream.commit(NEW, "Move the losses (#12)")
-        self.plugin = plugin(folder / "plugin", self.upstream.url, first, {"torchtitan_npu/converters/use.py": CODE})
+        self.plugin = plugin(
+            folder / "plugin", self.upstream.url, self.first, {"torchtitan_npu/converters/use.py": CODE}
+        )
         self.report = self.plugin.path / "torchtitan_changes.md"
         self._cache = folder / "cache"
 
@@ -199,3 +201,25 @@ def test_a_witness_imports_functions_whose_decorators_add_methods(tmp_path: Path
     command = [sys.executable, "-I", standins.__file__, str(tmp_path), "pkg", str(tmp_path / "witness.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == {str(tmp_path / "witness.py"): ""}
+
+
+def test_files_that_do_not_parse_are_named_again_and_again(sync: Sync, capsys: pytest.CaptureFixture[str]) -> None:
+    (sync.plugin.path / "torchtitan_npu/bad.py").write_text("def f(:\n")
+    for _ in range(2):  # also where the result is kept
+        sync.run("check")
+        assert "does not parse them: torchtitan_npu/bad.py" in " ".join(capsys.readouterr().out.split())
+    sync.run("report")
+    assert "does not parse them: torchtitan_npu/bad.py" in sync.report.read_text()
+
+
+def test_a_file_that_cannot_be_written_is_named(sync: Sync, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sync.run("check", "--json", tmp_path / "gone/changes.json") == 2
+    assert "gone/changes.json" in capsys.readouterr().err
+
+
+def test_a_script_gets_an_empty_list_where_nothing_is_to_be_done(
+    sync: Sync, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sync.run("check", "--json", "-", "--target", sync.first) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == [] and "already up to date" in printed.err
