@@ -179,3 +179,16 @@ def test_each_device_makes_its_own_callback_in_a_manual_program(mesh):
     manual = jax.shard_map(body, mesh=mesh, in_specs=P(("a", "b")), out_specs=P(("a", "b")))
     np.testing.assert_array_equal(jax.jit(manual)(x), x * 2)
     assert sorted(seen) == [[number] for number in x]
+
+
+def test_jax_is_told_how_a_value_inside_a_program_is_spread(mesh):
+    told = []
+
+    def program(t):
+        t = jax.lax.with_sharding_constraint(jnp.sin(t), NamedSharding(mesh, P("b", "a")))
+        jax.debug.inspect_array_sharding(t, callback=told.append)
+        return t.sum()
+
+    jax.jit(program)(data(8, 4))
+    (sharding,) = told
+    assert sharding.is_equivalent_to(NamedSharding(mesh, P("b", "a")), 2)

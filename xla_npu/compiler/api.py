@@ -15,9 +15,10 @@ from xla_npu.compiler.errors import NeedsExpansion, OtherPrecision
 from xla_npu.compiler.executable import Executable
 from xla_npu.compiler.lowering import ProgramInfo
 from xla_npu.compiler.options import Options, parse_options
-from xla_npu.compiler.partition import partition
+from xla_npu.compiler.partition import Partitioned, partition
 from xla_npu.compiler.program import Parser, expand, resolve_composites, without_places
 from xla_npu.compiler.schedule import Schedule
+from xla_npu.compiler.sharding import REPLICATED
 
 rules.load()
 
@@ -77,21 +78,21 @@ def local_program(code: bytes, options_bytes: bytes, settings: Settings) -> str:
     module = settings.parser.parse(code)
     with module.context:
         resolve_composites(module, code)
-        return str(_localize(module, options)[0])
+        return str(_localize(module, options).module)
 
 
-def _localize(module: ir.Module, options: Options) -> tuple[ir.Module, Any]:
-    """The program of one device, and the shardings of arguments and results."""
+def _localize(module: ir.Module, options: Options) -> Partitioned:
+    """The program of one device."""
     if options.partitions == 1:
-        return module, ([], [])
+        return Partitioned(module)
     expand(module)
-    module, *spread = partition(module, options)
-    return module, spread
+    return partition(module, options)
 
 
 def _compile(module: ir.Module, options: Options, settings: Settings, record: dump.Record) -> Executable:
     name = _name(module)
-    module, spread = _localize(module, options)
+    local = _localize(module, options)
+    module = local.module
     record.text("local", module)
     record.lap("partition")
     try:
@@ -104,7 +105,9 @@ def _compile(module: ir.Module, options: Options, settings: Settings, record: du
         raise OtherPrecision(ALLOW_HF32)
     main = schedule.program.functions["main"]
     values = [buffer.describe() for buffer in schedule.buffers]
-    sharding_in, sharding_out = ([s.op_sharding().hex() if s else REPLICATED for s in one] for one in spread)
+    sharding_in, sharding_out = (
+        [(s.op_sharding() if s else REPLICATED).hex() for s in one] for one in (local.arguments, local.results)
+    )
     inputs, outputs = _ends(values, arguments, sharding_in), _ends(values, results, sharding_out)
     given = _aliases(main, inputs, outputs)
     # Only a program of one model can let an output take an input's memory: steps before the last may still read it.
@@ -124,6 +127,7 @@ def _compile(module: ir.Module, options: Options, settings: Settings, record: du
         num_partitions=options.partitions,
         device_assignment=options.devices or [[0]],
         donation=[[output, input_] for input_, output in aliases],
+        inspections=[[key.hex(), answer.hex()] for key, answer in local.inspections],
         consumed=[] if aliases else [input_ for input_, _ in given],
         cost=cost(model.graph for model in schedule.models),
         models=models,
@@ -146,9 +150,6 @@ def _takes_hf32(precisions: set[str]) -> bool:
 def _schedule(module: ir.Module, options: Options, name: str) -> tuple[Schedule, Any]:
     schedule = Schedule(ProgramInfo(module), options.replicas, options.partitions)
     return schedule, schedule.run(_identifier(name))
-
-
-REPLICATED = "0800"  # an xla.OpSharding whose only field is its type
 
 
 def _ends(values: list[dict[str, Any]], buffers: list[int], shardings: list[str]) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ class Executable:
         steps: what to run, in order.
         donation: [output, input] pairs that share memory.
         consumed: donated inputs whose memory no output can take, freed after the run.
+        inspections: (key, serialised OpSharding) in hex, for JAX to be told how values of the program are spread.
         models: GE's compiled models.
     """
 
@@ -37,6 +38,7 @@ class Executable:
     device_assignment: list[list[int]] = field(default_factory=list)
     donation: list[list[int]] = field(default_factory=list)
     consumed: list[int] = field(default_factory=list)
+    inspections: list[list[str]] = field(default_factory=list)
     cost: dict[str, float] = field(default_factory=dict)
     peak_bytes: int = 0
     fingerprint: str = ""

@@ -6,13 +6,14 @@ import io
 import logging
 import os
 import re
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jaxlib.mlir import ir
 
 from xla_npu.compiler.annotations import (
     entries,
+    find,
     function_types,
     main_function,
     reshard,
@@ -26,7 +27,7 @@ from xla_npu.compiler.program import inline_calls, run_passes
 from xla_npu.compiler.refine import refine
 from xla_npu.compiler.rules.control import captured
 from xla_npu.compiler.rules.reduce import BOOLEAN, KINDS, identity, single_operation
-from xla_npu.compiler.sharding import Mesh, Sharding, meshes, parse_sharding, parse_shardings
+from xla_npu.compiler.sharding import MANUAL, REPLICATED, Mesh, Sharding, meshes, parse_sharding, parse_shardings
 from xla_npu.compiler.unreduced import hold_once, leave_open, make_values, reduce_once
 
 logger = logging.getLogger(__name__)
@@ -37,8 +38,22 @@ EXCHANGE = "func.func(sdy-insert-explicit-reshards{enable-full-version=true},sdy
 LOCALIZE = "sdy-convert-global-to-local"
 
 
-def partition(module: ir.Module, options: Options) -> tuple[ir.Module, list[Sharding | None], list[Sharding | None]]:
-    """The local program, and how arguments and results are spread over the devices (None: a copy on each).
+@dataclass
+class Partitioned:
+    """The program of one device, and how values are spread over the devices (None: a copy on each).
+
+    Attributes:
+        inspections: for each `jax.debug.inspect_array_sharding` of the program its key and a serialised xla.OpSharding.
+    """
+
+    module: ir.Module
+    arguments: list[Sharding | None] = field(default_factory=list)
+    results: list[Sharding | None] = field(default_factory=list)
+    inspections: list[tuple[bytes, bytes]] = field(default_factory=list)
+
+
+def partition(module: ir.Module, options: Options) -> Partitioned:
+    """Makes a program of all devices one of each.
 
     Where Shardy's passes fail on an operation, its operands are gathered and it runs whole on every device.
 
@@ -50,11 +65,12 @@ def partition(module: ir.Module, options: Options) -> tuple[ir.Module, list[Shar
     refine(module)
     known = meshes(module)
     if not known:
-        return module, *_spread(module, known)
+        return Partitioned(module, *_spread(module, known), _inspect(module, known))
     _settle(module, options)
     run_passes(module, PROPAGATE)
     _divide_evenly(module, known)
     spread = _spread(module, known)
+    inspections = _inspect(module, known)
     _gather_where_needed(module, known)
     make_values(module, known)
     text = _bytecode(module)
@@ -71,7 +87,7 @@ def partition(module: ir.Module, options: Options) -> tuple[ir.Module, list[Shar
     if isinstance(result, str):
         raise Unsupported(f"the program cannot be partitioned: {result}")
     local = ir.Module.parse(result, module.context)
-    return local, *spread
+    return Partitioned(local, *spread, inspections)
 
 
 # Marks a host callback that one device makes for all of them.
@@ -94,6 +110,19 @@ def _mark_single(module: ir.Module, known: dict[str, Mesh]) -> None:
         return ir.WalkResult.ADVANCE
 
     main_function(module).walk(visit)
+
+
+def _inspect(module: ir.Module, known: dict[str, Mesh]) -> list[tuple[bytes, bytes]]:
+    """Takes out the calls that ask how a value is spread, with the answers."""
+    found = []
+    for op in find(module, "stablehlo.custom_call"):
+        if ir.StringAttr(op.attributes["call_target_name"]).value != "InspectSharding":
+            continue
+        sharding = sharding_of(op.operands[0], known, main_function(module))
+        answer = MANUAL if _is_manual(op) else sharding.op_sharding() if sharding else REPLICATED
+        found.append((ir.StringAttr(op.attributes["backend_config"]).value_bytes, answer))
+        op.erase()
+    return found
 
 
 def _is_manual(op: Any) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
-# xla.OpSharding.Type, for the last dimensions of a tiling.
-REPLICATED, UNREDUCED = 0, 6
+# xla.OpSharding.Type
+_REPLICATED, _TILED, _MANUAL, _UNREDUCED = 0, 3, 4, 6
 
 _AXIS = re.compile(r'"([^"]+)"(?::\((\d+)\)(\d+))?')
 
@@ -98,7 +98,7 @@ class Sharding:
     def op_sharding(self) -> bytes:
         """A serialised xla.OpSharding."""
         if not any(self.dimensions) and not self.unreduced:
-            return _field(1, 0)
+            return REPLICATED
         # Split every mesh axis where a sub-axis begins or ends, so that all are whole axes of a finer mesh.
         cuts: dict[str, set[int]] = {name: {1, size} for name, size in self.mesh.axes}
         for axes in (*self.dimensions, self.unreduced):
@@ -127,9 +127,9 @@ class Sharding:
         flat = devices.transpose([*order, *rest]).reshape(-1)
         if spare > 1:
             tiles.append(spare)
-        message = _field(1, 3) + _packed(3, tiles) + _packed(4, flat.tolist())
+        message = _field(1, _TILED) + _packed(3, tiles) + _packed(4, flat.tolist())
         if self.unreduced:
-            return message + _packed(8, [UNREDUCED, REPLICATED][: 2 if spare > 1 else 1])
+            return message + _packed(8, [_UNREDUCED, _REPLICATED][: 2 if spare > 1 else 1])
         return message + (_field(6, 1) if spare > 1 else b"")
 
 
@@ -174,3 +174,7 @@ def _field(number: int, value: int) -> bytes:
 def _packed(number: int, values: list[Any]) -> bytes:
     body = b"".join(_varint(v) for v in values)
     return _varint(number << 3 | 2) + _varint(len(body)) + body
+
+
+# Serialised xla.OpShardings: a copy on each device, and values that each device has its own of.
+REPLICATED, MANUAL = _field(1, _REPLICATED), _field(1, _MANUAL)

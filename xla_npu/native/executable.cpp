@@ -109,11 +109,41 @@ std::shared_ptr<const Program> deserialize(std::string_view data, const std::str
                          {std::move(contents[3]), std::move(contents[4]), std::move(contents[5])});
 }
 
+// What JAX puts into the key of an `InspectSharding` call, and hands to the function in it.
+struct InspectionAnswer {
+    const char* sharding;
+    size_t size;
+    const char* error;
+    void* scratch;
+    void (*free_error)(InspectionAnswer*);
+};
+struct InspectionKey {
+    void (*call)(void* data, InspectionAnswer* answer);
+    void* data;
+};
+
+// Tells JAX how the compiler spread the values that the program asks about.
+void answer_inspections(const Program& program) {
+    for (const auto& [bytes, sharding] : program.inspections) {
+        InspectionKey key;
+        if (bytes.size() != sizeof key) fail(PJRT_INTERNAL, "InspectSharding has a key of %zu bytes", bytes.size());
+        std::memcpy(&key, bytes.data(), sizeof key);
+        InspectionAnswer answer{sharding.data(), sharding.size(), nullptr, nullptr, nullptr};
+        key.call(key.data, &answer);
+        if (!answer.error) continue;
+        const std::string message = answer.error;
+        if (answer.free_error) answer.free_error(&answer);
+        fail(PJRT_INTERNAL, "%s", message.c_str());
+    }
+}
+
 std::shared_ptr<const Program> compile(const PJRT_Program& code, std::string_view options, Workers& workers,
                                        const PJRT_TopologyDescription& topology) {
     Source source{{code.format, code.format_size}, {code.code, code.code_size}, std::string(options)};
     Answer answer = workers.ask("compile", source, topology.soc, static_cast<int>(topology.descriptions.size()));
-    return Program::make(std::move(answer.text), std::move(answer.payload), std::move(source));
+    auto program = Program::make(std::move(answer.text), std::move(answer.payload), std::move(source));
+    answer_inspections(*program);
+    return program;
 }
 
 // A string that a caller reads through a handle and frees.

@@ -140,6 +140,9 @@ std::shared_ptr<const Program> Program::make(std::string header, std::string pay
     program.names_devices = has(program.steps, [](Kind kind) { return kind == Kind::device_id; });
     program.interactive = has(
         program.steps, [](Kind kind) { return kind == Kind::callback || kind == Kind::loop || kind == Kind::choice; });
+    for (const Json& pair : json["inspections"].items()) {
+        program.inspections.emplace_back(unhex(pair.items().at(0).text()), unhex(pair.items().at(1).text()));
+    }
     for (const auto& [name, value] : json["cost"].members()) {
         if (value.is_number()) program.cost.add(name, value.number());
     }

@@ -60,6 +60,7 @@ struct Program {
     bool meets = false;                    // devices wait for each other inside the program
     bool names_devices = false;            // devices read their logical ids
     bool interactive = false;              // the host takes part while it runs
+    std::vector<std::pair<std::string, std::string>> inspections;  // a key of JAX's, a serialised xla.OpSharding
     Attributes cost;
     std::string header, payload;
     Source source;
