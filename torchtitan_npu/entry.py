@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from torchtitan_npu import launch
+from torchtitan_npu import checkpoints, launch
 from torchtitan_npu.errors import USAGE_EXIT_CODE, UserError, report
 
 
@@ -39,6 +39,8 @@ def main(arguments: list[str]) -> int:
 
 def _prepare_process() -> None:
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    # A log that cannot be written, such as upstream's structured one on a full disk, is not a page of stack each time.
+    logging.raiseExceptions = False
     # A forked child inherits a device context it cannot use; data-loading workers are spawned instead.
     multiprocessing.set_start_method("spawn", force=True)
     try:
@@ -110,9 +112,7 @@ def _run(config: Any) -> None:
     except torch.OutOfMemoryError as error:
         raise _out_of_memory(error) from error
     except CheckpointException as error:
-        causes = "; ".join(sorted({str(cause) for cause, _ in error.failures.values()}))
-        folder, fix = _loaded_from(config)
-        raise UserError(f"the checkpoint in {folder} cannot be read: {causes.splitlines()[0]}", fix) from error
+        raise checkpoints.unusable(error, *_loaded_from(config)) from error
     except (ValueError, NotImplementedError, ImportError, FileNotFoundError) as error:
         raise _refusal(error)  # noqa: B904  the same error, or a UserError in its place
     finally:

@@ -6,6 +6,7 @@ same upstream configuration that the model was built from.
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ import torch
 from torchtitan.config import ConfigManager
 from torchtitan.models.common.attention import GQAttention
 
-from torchtitan_npu import launch
+from torchtitan_npu import checkpoints, launch
+from torchtitan_npu.data.tokenizer import FILES, read
 from torchtitan_npu.errors import UserError
 
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 # Architecture and model_type of transformers, by the name of upstream's model.
 _FAMILIES = {"llama3": ("LlamaForCausalLM", "llama"), "qwen3": ("Qwen3ForCausalLM", "qwen3")}
 
@@ -41,6 +42,8 @@ def run(
     if target.exists():
         raise UserError(f"{target} exists already", "name a new folder with --output")
 
+    description = model_config(spec.name, spec.model)
+    special = _special_tokens(Path(tokenizer))
     weights = read_checkpoint(spec.model, source)
     weights = spec.state_dict_adapter(spec.model, None).to_hf(weights)
     weights = {name: value.to(getattr(torch, dtype)).contiguous() for name, value in weights.items()}
@@ -50,11 +53,14 @@ def run(
     unfinished = target.with_name(f".{target.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
-    save_file(weights, unfinished / "model.safetensors", metadata={"format": "pt"})
-    special = _copy_tokenizer(Path(tokenizer), unfinished)
-    _write(unfinished / "config.json", {**model_config(spec.name, spec.model), "dtype": dtype, **special})
-    _write(unfinished / "generation_config.json", {"_from_model_config": True, **special})
-    unfinished.rename(target)
+    try:
+        save_file(weights, unfinished / "model.safetensors", metadata={"format": "pt"})
+        _copy_tokenizer(Path(tokenizer), unfinished)
+        _write(unfinished / "config.json", {**description, "dtype": dtype, **special})
+        _write(unfinished / "generation_config.json", {"_from_model_config": True, **special})
+        unfinished.rename(target)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
     say(f"export: wrote {target} ({len(weights)} tensors, {dtype})")
 
 
@@ -64,15 +70,16 @@ def read_checkpoint(model_config: Any, folder: Path) -> dict[str, torch.Tensor]:
 
     if not (folder / ".metadata").exists():
         raise UserError(f"{folder} is not a checkpoint", "name a folder step-N that training wrote")
+    checkpoints.check_whole(folder, "name another step")
     with torch.device("meta"):
         wanted = model_config.build().state_dict()
     state = {name: torch.empty(value.shape, dtype=value.dtype) for name, value in wanted.items()}
     try:
-        load(state, checkpoint_id=str(folder), no_dist=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # one process is what is meant
+            load(state, checkpoint_id=str(folder), no_dist=True)
     except (CheckpointException, RuntimeError, OSError) as error:
-        raise UserError(
-            f"{folder} does not hold this model: {str(error).splitlines()[0]}", "name the config it was trained with"
-        ) from error
+        raise checkpoints.unusable(error, folder, "name the config it was trained with") from error
     return state
 
 
@@ -121,18 +128,20 @@ def _rope_scaling(rope: Any) -> dict[str, Any] | None:
     }
 
 
-def _copy_tokenizer(source: Path, target: Path) -> dict[str, int]:
-    """Copy the tokenizer's files; return the ids of its begin and end tokens."""
+def _special_tokens(source: Path) -> dict[str, int]:
+    """The ids of a tokenizer's begin and end tokens.
+
+    Raises:
+        UserError: there is no tokenizer, or it cannot be read.
+    """
     if not (source / "tokenizer.json").exists():
         raise UserError(f"no tokenizer in {source}", "name its folder with --tokenizer")
-    for name in _TOKENIZER_FILES:
-        if (source / name).exists():
-            shutil.copyfile(source / name, target / name)
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
+    tokenizer = read(source)
     settings_file = source / "tokenizer_config.json"
-    settings = json.loads(settings_file.read_text(encoding="utf-8")) if settings_file.exists() else {}
+    try:
+        settings = json.loads(settings_file.read_text(encoding="utf-8")) if settings_file.exists() else {}
+    except ValueError as error:
+        raise UserError(f"{settings_file} cannot be read: {error}", "name another folder with --tokenizer") from error
     ids = {}
     for name in ("bos_token", "eos_token"):
         token = settings.get(name)
@@ -140,6 +149,12 @@ def _copy_tokenizer(source: Path, target: Path) -> dict[str, int]:
         if text is not None and (number := tokenizer.token_to_id(text)) is not None:
             ids[f"{name}_id"] = number
     return ids
+
+
+def _copy_tokenizer(source: Path, target: Path) -> None:
+    for name in FILES:
+        if (source / name).exists():
+            shutil.copyfile(source / name, target / name)
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ def check(losses: list[torch.Tensor], step: int) -> None:
     everyone = own
     if ranks > 1:
         everyone = own.new_empty(ranks * len(losses))
-        dist.all_gather_into_tensor(everyone, own)
+        dist.all_gather_single(everyone, own)
     table = everyone.cpu().view(ranks, len(losses))
     bad = (~table.isfinite()).nonzero()
     if len(bad) == 0:

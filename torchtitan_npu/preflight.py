@@ -11,7 +11,7 @@ from torchtitan.hf_datasets.text_datasets import DATASETS, HuggingFaceTextDataLo
 from torchtitan.models.common.attention import FlexAttention
 from torchtitan.models.gpt_oss.model import Attention as GptOssAttention
 
-from torchtitan_npu import kernel_packages, unserved
+from torchtitan_npu import checkpoints, kernel_packages, unserved
 from torchtitan_npu.data import corpus, dataset
 from torchtitan_npu.data.tokenizer import vocabulary_size
 from torchtitan_npu.errors import UserError
@@ -202,24 +202,10 @@ def _checkpoint(config: Any) -> None:
     wanted = [path for step, path in steps if settings.load_step in (-1, step)]
     if not wanted:
         return
-    from torch.distributed.checkpoint import FileSystemReader
-
     path = wanted[-1]
     if not (path / ".metadata").exists():
         return  # a Hugging Face export, or a save that was cut off: upstream passes over it
-    fix = f"remove {path}, or name an earlier step with --checkpoint.load_step"
-    try:
-        metadata = FileSystemReader(path).read_metadata()
-        needed: dict[str, int] = {}
-        for place in metadata.storage_data.values():
-            needed[place.relative_path] = max(needed.get(place.relative_path, 0), place.offset + place.length)
-    except Exception as error:  # any damage to a pickle shows as any exception
-        raise UserError(f"checkpoint {path} is corrupt: its .metadata cannot be read ({error})", fix) from error
-    for name, size in needed.items():
-        found = (path / name).stat().st_size if (path / name).exists() else None
-        if found is None or found < size:
-            state = "missing" if found is None else f"{found} bytes, {size} are needed"
-            raise UserError(f"checkpoint {path} is corrupt: {name} is {state}", fix)
+    checkpoints.check_whole(path, f"remove {path}, or name an earlier step with --checkpoint.load_step")
 
 
 def _output(config: Any) -> None:

@@ -107,13 +107,29 @@ def test_the_command_writes_and_never_overwrites(trained, data: Path, tmp_path: 
 def test_what_is_not_this_models_checkpoint_is_refused(trained, data: Path, tmp_path: Path) -> None:
     model, checkpoint, *_ = trained
     other = QWEN if model is LLAMA else LLAMA
-    with pytest.raises(UserError, match="does not hold this model"):
+    with pytest.raises(UserError, match="another model wrote it"):
         _export(other, checkpoint, data, tmp_path / "hf")
     with pytest.raises(UserError, match="is not a checkpoint"):
         _export(model, tmp_path, data, tmp_path / "hf")
     damaged = tmp_path / "damaged"
     shutil.copytree(checkpoint, damaged)
-    next(damaged.glob("*.distcp")).write_bytes(b"")
-    with pytest.raises(UserError):
+    weights = next(damaged.glob("*.distcp"))
+    size = weights.stat().st_size
+    for content, message in ((b"\0" * size, "cannot be read: "), (b"", "is corrupt: .* 0 bytes, ")):
+        weights.write_bytes(content)
+        with pytest.raises(UserError, match=message) as refused:
+            _export(model, damaged, data, tmp_path / "hf")
+        assert "dict_keys" not in str(refused.value)
+    (damaged / ".metadata").write_bytes(b"junk")
+    with pytest.raises(UserError, match=r"is corrupt: its .metadata cannot be read"):
         _export(model, damaged, data, tmp_path / "hf")
-    assert not (tmp_path / "hf").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"damaged"}
+
+
+def test_a_failing_export_leaves_nothing(trained, tmp_path: Path) -> None:
+    model, checkpoint, *_ = trained
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer" / "tokenizer.json").write_text("{")
+    with pytest.raises(UserError, match=r"tokenizer.json cannot be read"):
+        _export(model, checkpoint, tmp_path, tmp_path / "new" / "hf")
+    assert {path.name for path in tmp_path.iterdir()} == {"tokenizer"}

@@ -67,9 +67,9 @@ def _way(name: str) -> tuple[str, ...]:
 
 
 LAYOUTS = (
-    Layout("deepseek", {"fsdp": 2, "ep": 2}, core=True),
-    Layout("deepseek", {"tp": 2}),
-    Layout("deepseek", {"tp": 2, "ep": 2}),
+    Layout("deepseek", {"fsdp": 2, "ep": 2}),
+    Layout("deepseek", {"tp": 2}),  # cuts the experts' hidden dimension
+    Layout("deepseek", {"tp": 2, "ep": 2}, core=True),
     Layout("deepseek", {"hsdp": 2, "fsdp": 1}),
     Layout("deepseek", {"hsdp": 2, "fsdp": 2, "ep": 2}),
     Layout("deepseek", {"fsdp": 4, "ep": 4}),
@@ -84,6 +84,7 @@ LAYOUTS = (
     Layout("deepseek", {"pp": 2, "fsdp": 1, "cp": 2, "tp": 2, "ep": 4}, (*_schedule("1F1B"), *_way("ulysses"))),
     Layout("gpt_oss", {"fsdp": 2, "ep": 2}),
     Layout("gpt_oss", {"tp": 2}),
+    Layout("gpt_oss", {"fsdp": 2, "tp": 2}),
     Layout("llama", {"tp": 2}),
     Layout("llama", {"cp": 2}, _way("ulysses"), core=True),
     Layout("llama", {"cp": 2}, _way("all_gather")),

@@ -4,10 +4,12 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from torchtitan_npu.errors import UserError
 
 BEGIN, END = "<|begin_of_text|>", "<|end_of_text|>"
+FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")  # of a Hugging Face tokenizer
 SMALLEST = 256 + 2  # every byte, and the two marks
 
 
@@ -47,7 +49,7 @@ def take(source: Path, folder: Path) -> int:
     """Copy an existing tokenizer's files; return the number of tokens."""
     size = vocabulary_size(source)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+    for name in FILES:
         if (source / name).exists():
             shutil.copyfile(source / name, folder / name)
     return size
@@ -58,10 +60,15 @@ def vocabulary_size(folder: Path) -> int:
     path = folder / "tokenizer.json"
     if not path.exists():
         raise UserError(f"no tokenizer in {folder}: {path.name} is missing", "name a folder that holds tokenizer.json")
+    return max(read(folder).get_vocab(with_added_tokens=True).values()) + 1
+
+
+def read(folder: Path) -> Any:
+    """The `tokenizers.Tokenizer` of a folder."""
     from tokenizers import Tokenizer
 
+    path = folder / "tokenizer.json"
     try:
-        vocabulary = Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
+        return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain Exception for any malformed file
         raise UserError(f"{path} cannot be read: {error}", "make it again with torchtitan-npu prepare") from error
-    return max(vocabulary.values()) + 1

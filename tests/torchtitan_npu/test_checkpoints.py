@@ -1,0 +1,56 @@
+"""What torch says of a checkpoint, told to the user: cause, and a fix that does not cost a good checkpoint."""
+
+import errno
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributed import checkpoint
+
+from torchtitan_npu import checkpoints
+
+
+def loading(folder: Path, **wanted: torch.Tensor) -> Exception:
+    with pytest.raises(checkpoint.CheckpointException) as raised:
+        checkpoint.load(dict(wanted), checkpoint_id=str(folder), no_dist=True)
+    return raised.value
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    checkpoint.save({"weight": torch.ones(4)}, checkpoint_id=str(tmp_path), no_dist=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("wanted", "cause", "fix"),
+    [
+        ({"dataloader.dp_rank_1": torch.ones(1)}, "fewer data-parallel ranks wrote it", "as many ranks as wrote it"),
+        ({"other": torch.ones(4)}, "another model wrote it", "name the config it was written with"),
+        ({"weight": torch.ones(5)}, "another model wrote it", "name the config it was written with"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_not_called_damaged(folder: Path, wanted: dict, cause: str, fix: str) -> None:
+    error = checkpoints.unusable(loading(folder, **wanted), folder, "remove it")
+    assert cause in error.cause and fix in error.fix
+    assert "remove" not in error.fix
+
+
+def test_a_damaged_file_is_named_with_what_was_found(folder: Path) -> None:
+    (data,) = folder.glob("*.distcp")
+    data.write_bytes(b"\0" * data.stat().st_size)
+    error = checkpoints.unusable(loading(folder, weight=torch.ones(4)), folder, "remove it")
+    assert re.search("cannot be read: .+", error.cause) and error.fix == "remove it"
+
+
+def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(checkpoint.CheckpointException) as raised:
+        checkpoint.save({"weight": torch.ones(4)}, checkpoint_id=str(tmp_path), no_dist=True)
+    error = checkpoints.unusable(raised.value, tmp_path, "remove it")
+    assert "cannot be written" in error.cause and "No space left on device" in error.cause
+    assert "remove" not in error.fix
