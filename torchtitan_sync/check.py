@@ -38,6 +38,7 @@ def run(args: argparse.Namespace) -> int:
 def show(analysis: Analysis, *, everything: bool) -> None:
     count = analysis.commit_count
     commits = "" if count is None else f", {count} commit{'s' if count != 1 else ''}"
+    commits += ": the target is older than the baseline" if count == 0 else ""
     print(f"{analysis.old} -> {analysis.new}{commits}")
     table = Table(box=None, pad_edge=False)
     for heading in ("grade", "changes", "places", "what it means"):

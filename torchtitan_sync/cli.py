@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import os
 import signal
 import sys
 from pathlib import Path
@@ -29,9 +30,11 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     args = _parser(words).parse_args(words)
     try:
-        return args.run(args)
-    except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
-        sys.stderr.close()
+        code = args.run(args)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader of our output, `head` say, has seen enough; Python flushes again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (SyncError, OSError) as error:  # a file that cannot be read or written names itself
         print(f"torchtitan-sync {args.command}: {error}", file=sys.stderr)

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from torchtitan_sync.upstream import open_range
 
 _PROBE_TIMEOUT = 900  # seconds; a plugin's imports compile kernels at worst
 _TESTS_TIMEOUT = 3600  # seconds
+_NOT_INSTALLED = re.compile(r"No module named '(\w+)")
 _NO_TESTS = 5  # pytest's exit code
 _SHOWN = 20
 """Failures and notes of a check that are printed; --json has all."""
@@ -304,7 +306,10 @@ def _print(checks: list[Check]) -> None:
     for check in checks:
         for line in check.problems[:_SHOWN]:
             print(f"{check.name}: {line}")
-        for line in check.notes[:_SHOWN]:
-            print(f"{check.name}: note: {line}")
+        lacking = sorted({name for line in check.notes for name in _NOT_INSTALLED.findall(line)})
+        if lacking:
+            print(f"{check.name}: skipped for what is not installed: {', '.join(lacking)}")
+        for line in [line for line in check.notes if not _NOT_INSTALLED.search(line)][:_SHOWN]:
+            print(f"{check.name}: {line}")
         if len(check.problems) > _SHOWN:
             print(f"{check.name}: {len(check.problems) - _SHOWN} more; --json FILE has all")
