@@ -1,6 +1,7 @@
 """What is wrong with a checkpoint: found before it is loaded, or read from the error that loading it gave."""
 
 import re
+import shutil
 import traceback
 from pathlib import Path
 
@@ -49,8 +50,10 @@ def unusable(error: Exception, folder: Path, fix: str) -> UserError:
     text = "; ".join(sorted({str(cause).splitlines()[0] if str(cause) else repr(cause) for cause in causes}))
     frames = traceback.extract_tb(error.__traceback__)
     if any(Path(frame.filename).name == "state_dict_saver.py" for frame in frames):
+        # torch's zip writer does not pass on that the disk is full: what is free shows it.
+        free = shutil.disk_usage(folder).free / 2**20
         return UserError(
-            f"the checkpoint in {folder} cannot be written: {text}",
+            f"the checkpoint in {folder} cannot be written: {text}; {free:.0f} MiB are free there",
             "make room there, or name another --dump_folder; the steps saved before are whole",
         )
     for pattern, why, remedy in _MISSING:

@@ -5,6 +5,7 @@ datasets, configuration with its converters. Importing the package does none of 
 """
 
 import contextlib
+import errno
 import logging
 import multiprocessing
 import os
@@ -17,6 +18,9 @@ from typing import Any
 
 from torchtitan_npu import checkpoints, launch
 from torchtitan_npu.errors import USAGE_EXIT_CODE, UserError, report
+
+# What writing to a disk may give that is full, or not to be written to.
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def main(arguments: list[str]) -> int:
@@ -113,7 +117,7 @@ def _run(config: Any) -> None:
         raise _out_of_memory(error) from error
     except CheckpointException as error:
         raise checkpoints.unusable(error, *_loaded_from(config)) from error
-    except (ValueError, NotImplementedError, ImportError, FileNotFoundError) as error:
+    except (ValueError, NotImplementedError, ImportError, OSError) as error:
         raise _refusal(error)  # noqa: B904  the same error, or a UserError in its place
     finally:
         if trainer is not None:
@@ -123,9 +127,11 @@ def _run(config: Any) -> None:
 
 
 def _refusal(error: Exception) -> Exception:
-    """What upstream's own code raises is the user's to mend; anything else keeps its traceback."""
+    """What the disk or upstream's own code refuses is the user's to mend; anything else keeps its traceback."""
     import torchtitan
 
+    if isinstance(error, OSError) and error.errno in _DISK:
+        return UserError(f"{error.filename or 'a file'}: {error.strerror}", "make room, or name another --dump_folder")
     *_, innermost = traceback.extract_tb(error.__traceback__)
     place = Path(innermost.filename)
     if not place.is_relative_to(Path(torchtitan.__file__).parent):

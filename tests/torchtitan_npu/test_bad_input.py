@@ -1,5 +1,6 @@
 """What a user can get wrong: one clear error in one screen, a non-zero exit, nothing overwritten."""
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -102,6 +103,11 @@ def test_what_only_another_rank_finds_is_said_once(tmp_path: Path, monkeypatch, 
         monkeypatch.setenv("LOCAL_RANK", rank)
         assert entry.main(["data"]) == 2
     assert capsys.readouterr().err == "torchtitan-npu: error: no memory here\n"
+
+
+def test_a_full_disk_is_one_message() -> None:
+    error = entry._refusal(OSError(errno.ENOSPC, "No space left on device", "outputs/data/cache"))
+    assert isinstance(error, UserError) and error.cause == "outputs/data/cache: No space left on device"
 
 
 def test_a_mistake_in_the_code_keeps_its_traceback() -> None:

@@ -53,4 +53,5 @@ def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         checkpoint.save({"weight": torch.ones(4)}, checkpoint_id=str(tmp_path), no_dist=True)
     error = checkpoints.unusable(raised.value, tmp_path, "remove it")
     assert "cannot be written" in error.cause and "No space left on device" in error.cause
+    assert re.search(r"\d+ MiB are free there", error.cause)
     assert "remove" not in error.fix
