@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
+
+from jaxlib import _jax
 
 from xla_npu.compiler.errors import InvalidProgram
 
@@ -71,6 +74,16 @@ KNOWN_OVERRIDES = frozenset(
 )
 
 
+@cache
+def _flags() -> frozenset[str]:
+    """XLA's options that are true or false: those that jaxlib knows, and one that it does not show."""
+    options = _jax.CompileOptions()  # owns the next two
+    build = options.executable_build_options
+    known = build.debug_options
+    names = (name for name in dir(known) if isinstance(getattr(known, name), bool))
+    return frozenset({"xla_embed_ir_in_executable", *names})
+
+
 def _check_override(entry: bytes) -> None:
     """Refuses an option that does not exist, or that cannot have its value."""
     fields = dict(_fields(entry))
@@ -78,7 +91,7 @@ def _check_override(entry: bytes) -> None:
     value = dict(_fields(fields.get(2, b"")))
     if key not in KNOWN_OVERRIDES and not key.startswith("xla_"):
         raise InvalidProgram(f"No such compile option: '{key}'")
-    if key.startswith("xla_") and 1 in value and value[1].decode().lower() not in ("true", "false", "1", "0"):
+    if key in _flags() and 1 in value and value[1].decode().lower() not in ("true", "false", "1", "0"):
         raise InvalidProgram(f"While setting option {key}, '{value[1].decode()}' is not a valid bool value.")
 
 
