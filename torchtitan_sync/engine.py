@@ -147,7 +147,7 @@ def _compare(findings: Findings, mover: Mover, before: Record, after: Record, pl
     hooks.patches(before, after)
     unresolved = compare.references(findings, mover, before.refs, after.refs, upstream)
     compare.calls(findings, mover, before, after, upstream)
-    vocabulary.compare(findings, before, after)
+    vocabulary.compare(findings, mover, before, after)
     hooks.overrides()
     compare.cascades(findings, before, after, hooks.overridden)
     hooks.callbacks(before, after)

@@ -93,6 +93,7 @@ class Policy:
                     f"{self.path}:{line + 1}: fill in the cell `{name}` in the row of the branch `{branch}`"
                 )
         commit = values["torchtitan_commit"]
+        commit = commit.lower() if _HASH.fullmatch(commit.lower()) else commit
         if not _HASH.fullmatch(commit) and not _RELEASE.fullmatch(commit):
             raise SyncError(
                 f"{self.path}:{line + 1}: fill in the cell `torchtitan_commit` in the row of the branch `{branch}` "

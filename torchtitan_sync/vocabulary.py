@@ -8,26 +8,31 @@ from collections.abc import Iterator
 
 from torchtitan_sync.findings import Findings
 from torchtitan_sync.inference import function_node, parse_expression
+from torchtitan_sync.moves import Mover
 from torchtitan_sync.program import Found, Program
 from torchtitan_sync.records import CallRef, Place, Record
 from torchtitan_sync.values import Class
 
 
-def compare(findings: Findings, old: Record, new: Record) -> None:
-    """Constant strings in calls and subscripts that upstream's code knew and does not know any more."""
+def compare(findings: Findings, mover: Mover, old: Record, new: Record) -> None:
+    """Constant strings in calls and subscripts that upstream's code knew and does not know any more, or knows as
+    something else."""
     after = {(call.place.file, call.place.line, call.place.column): call for call in new.calls}
     for call in old.calls:
         now = after.get((call.place.file, call.place.line, call.place.column))
         if now is not None and call.texts:
-            _call(findings, call, now)
+            _call(findings, mover, call, now)
     indices = {(ref.place.file, ref.place.line, ref.place.column): ref for ref in new.refs if ref.kind == "index"}
     for ref in old.refs:
         found = indices.get((ref.place.file, ref.place.line, ref.place.column)) if ref.kind == "index" else None
         if found is not None and isinstance(ref.result, Found) and isinstance(found.result, Found):
             _class_word(findings, ref.result, found.result, ref.name, ref.place)
+    for ref in old.refs:
+        if ref.kind == "key" and isinstance(ref.result, Found):
+            _entry(findings, mover, ref.result.path, ref.name, ref.place)
 
 
-def _call(findings: Findings, call: CallRef, now: CallRef) -> None:
+def _call(findings: Findings, mover: Mover, call: CallRef, now: CallRef) -> None:
     if call.signature is None or now.signature is None:
         return
     before, after = call.signature.home, now.signature.home
@@ -42,8 +47,34 @@ def _call(findings: Findings, call: CallRef, now: CallRef) -> None:
             findings.add(
                 "key-removed", f"{known[0]}.{word}", what, place, suggestion="use a name that is left, or register it"
             )
-        elif not known:
+        elif known:
+            _entry(findings, mover, known[0], word, place)
+        else:
             _class_word(findings, before, after, word, place)
+
+
+def _entry(findings: Findings, mover: Mover, registry: str, key: str, place: Place) -> None:
+    """A key that is there at both ends and under which a registry has another class or function."""
+    before, after = (_registered(program, registry, key) for program in (findings.old, findings.new))
+    if before is None or after is None or before.path == after.path:
+        return
+    move = mover.find(before.path)
+    if move is None or move.new != after.path:
+        what = f"{key!r} is `{after.path}` now, it was `{before.path}`"
+        note = "whether one does what the other did cannot be decided from the source"
+        findings.add("meaning", f"{registry}.{key}", what, place, note=note, file=findings.file_of(registry))
+
+
+def _registered(program: Program, registry: str, key: str) -> Found | None:
+    """What a dict of upstream's has under a key, where that is the name of a class or function."""
+    found = program.resolve_plainly(registry)
+    value = found.symbol.value if isinstance(found, Found) and found.symbol is not None else ""
+    node = parse_expression(value) if value else None
+    for name, entry in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
+        if isinstance(name, ast.Constant) and name.value == key and isinstance(found, Found):
+            result = program.dotted(found.module, "", ast.unparse(entry))
+            return result if isinstance(result, Found) and result.symbol is not None else None
+    return None
 
 
 def _class_word(findings: Findings, before: Found, after: Found, word: str, place: Place) -> None:

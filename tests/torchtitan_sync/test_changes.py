@@ -330,3 +330,32 @@ def test_a_requirement_of_the_plugin_that_the_new_upstream_rules_out(tmp_path: P
     assert (item.grade, item.upstream_symbol) == (Grade.P2, "torch")
     assert places(item) == ([] if fits else [("requirements.txt", 2)])
     assert ("torch>=2.15" in item.suggestion) is not fits
+
+
+REGISTRY = """\
+from torchtitan.nets import Deep, Wide
+
+NETS = {"small": Deep, "large": Wide}
+
+
+def get(name):
+    return NETS[name]
+"""
+NETS = "class Deep:\n    layers = 8\n\n\nclass Wide:\n    width = 99\n"
+
+
+def test_a_key_of_a_registry_that_means_another_class_cannot_be_decided(tmp_path: Path) -> None:
+    code = 'from torchtitan.registry import NETS, get\n\nNETS["small"]\nget("small")\nget("large")\n'
+    new: Files = {"registry.py": REGISTRY.replace('"small": Deep', '"small": Wide')}
+    analysis = analysed(tmp_path, {"registry.py": REGISTRY, "nets.py": NETS}, new, {"torchtitan_npu/use.py": code})
+    (item,) = of_kind(analysis, "meaning")
+    assert (item.grade, item.upstream_symbol) == (Grade.P2, "torchtitan.registry.NETS.small")
+    assert places(item) == [("torchtitan_npu/use.py", 3), ("torchtitan_npu/use.py", 4)]
+    assert "`torchtitan.nets.Wide` now" in item.what
+
+
+def test_a_key_of_a_registry_whose_class_moved_means_the_same(tmp_path: Path) -> None:
+    code = 'from torchtitan.registry import get\n\nget("small")\n'
+    new: Files = {"registry.py": REGISTRY.replace("nets", "models.nets"), "nets.py": None, "models/nets.py": NETS}
+    analysis = analysed(tmp_path, {"registry.py": REGISTRY, "nets.py": NETS}, new, {"torchtitan_npu/use.py": code})
+    assert of_kind(analysis, "meaning") == []

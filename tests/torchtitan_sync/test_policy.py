@@ -145,3 +145,7 @@ def test_own_policy_says_what_this_repository_is_pinned_to() -> None:
     row = Policy(root / "docs/community/versioning_policy.md").row("main")
     version = release_of(row.commit)
     assert f'"torchtitan=={version}"' in (root / "pyproject.toml").read_text()
+
+
+def test_a_hash_in_capitals_is_the_same_commit(tmp_path: Path) -> None:
+    assert document(tmp_path, english(HASH.upper())).row("main").commit == HASH
