@@ -2,7 +2,8 @@
 
 `python benchmarks/converters.py [MODULE:CONFIG ...]`; results are added to outputs/converters.json. A step is compared
 with two of preset reference: as torch_npu runs it, with a loop over the experts, and with one grouped product in the
-loop's place. `--parts` measures each part by serving it alone from preset reference.
+loop's place. `--parts` measures each part by serving it alone from preset reference; other flags are torchtitan's, such
+as `--training.seq_len`.
 """
 
 import argparse
@@ -20,21 +21,20 @@ GOALS = {"launches": (45, 25), "bytes": (25, 25)}
 
 
 def step(model: str, *flags: str) -> dict[str, int]:
-    """Launches and bytes of the third step, activation checkpointing as the config has it."""
-    done = run("train_step.py", "--model", model, "--steps", "3", "--checkpointing", *flags)
+    """Launches and bytes of the second step, activation checkpointing as the config has it."""
+    done = run("train_step.py", "--model", model, "--steps", "2", "--checkpointing", *flags)
     return {"launches": done["launches"]["total"], "bytes": done["bytes"]}
 
 
-def measure(model: str, parts: bool) -> dict[str, Any]:
+def measure(model: str, parts: bool, flags: list[str]) -> dict[str, Any]:
+    reference = ("--converters", "reference", *flags)
     result: dict[str, Any] = {
-        "npu": step(model),
-        "reference": step(model, "--converters", "reference"),
-        "reference, one grouped product": step(
-            model, "--converters", "reference", "--override.imports", "moe_reference.one_product"
-        ),
+        "npu": step(model, *flags),
+        "reference": step(model, *reference),
+        "reference, one grouped product": step(model, *reference, "--override.imports", "moe_reference.one_product"),
     }
     if parts:
-        result["parts"] = {part: step(model, "--npu.reference_parts", part) for part in PARTS}
+        result["parts"] = {part: step(model, "--npu.reference_parts", part, *flags) for part in PARTS}
     return result
 
 
@@ -65,13 +65,13 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=MODELS, metavar="MODULE:CONFIG", help=f"{', '.join(MODELS)}")
     parser.add_argument("--parts", action="store_true", help="also what each part saves")
     parser.add_argument("--output", type=Path, default=HERE.parent / "outputs" / "converters.json", metavar="FILE")
-    options = parser.parse_args()
+    options, options.flags = parser.parse_known_args()
     results: dict[str, Any] = json.loads(options.output.read_text()) if options.output.exists() else {}
     for model in options.models:
         print(f"{model}:", flush=True)
-        results[model] = measure(model, options.parts)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(results, indent=2) + "\n")
+        results[model] = measure(model, options.parts, options.flags)
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(results, indent=2) + "\n")
     print(f"\n{table(results)}")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torchtitan.components.loss import ChunkedLossWrapper
+from torchtitan.distributed.activation_checkpoint import SelectiveAC
 from torchtitan.hf_datasets.text_datasets import DATASETS, HuggingFaceTextDataLoader
 from torchtitan.models.common.attention import FlexAttention
 from torchtitan.models.gpt_oss.model import Attention as GptOssAttention
@@ -66,6 +67,21 @@ def _multi_token_prediction(config: Any) -> None:
                 f"parallelism.{name} {getattr(parallelism, name)}: multi-token prediction runs without it, as upstream",
                 f"--parallelism.{name} 1, or the config without multi-token prediction",
             )
+
+
+_SPLIT_BACKWARD = ("ZBVZeroBubble", "DualPipeV", "InterleavedZeroBubble")
+
+
+def _split_backward(config: Any) -> None:
+    parallelism = config.parallelism
+    if parallelism.pipeline_parallel_degree == 1 or not isinstance(config.activation_checkpoint, SelectiveAC.Config):
+        return
+    if parallelism.pipeline_parallel_schedule in _SPLIT_BACKWARD:
+        raise UserError(
+            f"parallelism.pipeline_parallel_schedule {parallelism.pipeline_parallel_schedule} goes backward through a"
+            " stage twice, inputs first and weights later, which selective activation checkpointing refuses",
+            "activation-checkpoint:none or activation-checkpoint:full as the last word of the command, or 1F1B",
+        )
 
 
 def _tokenizer(config: Any) -> None:
@@ -227,6 +243,7 @@ _RULES = (
     unserved.check,
     _attention,
     _multi_token_prediction,
+    _split_backward,
     _tokenizer,
     _datasets,
     _compiler,

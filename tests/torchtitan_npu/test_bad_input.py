@@ -155,6 +155,14 @@ def test_multi_token_prediction_with_pipelines_or_context_is_refused(data: Path,
         entry._configure(str(data), [*model, *SMALL, f"--parallelism.{degree}", "2"])
 
 
+def test_a_split_backward_with_selective_checkpointing_is_refused(data: Path) -> None:
+    entry._prepare_process()
+    stages = ("--parallelism.pipeline_parallel_degree", "2", "--parallelism.pipeline_parallel_schedule")
+    with pytest.raises(UserError, match="ZBVZeroBubble goes backward through a stage twice") as refused:
+        entry._configure(str(data), [*LLAMA, *SMALL, *stages, "ZBVZeroBubble"])
+    assert "activation-checkpoint:none" in refused.value.fix
+
+
 def test_upstreams_kernel_overrides_are_refused(data: Path) -> None:
     entry._prepare_process()
     upstream = ("--override.imports", "torchtitan.overrides.helion_rope.helion_rope")
