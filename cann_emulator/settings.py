@@ -64,6 +64,12 @@ def _switch(value: str) -> None:
         raise BadSetting("0 or 1 is wanted")
 
 
+def _loss(value: str) -> None:
+    device, _, model = value.partition(":")
+    if not device.isdecimal() or not model.isdecimal() or int(model) < 1:
+        raise BadSetting("DEVICE:N is wanted, such as 1:20 for device 1 from its 20th model on")
+
+
 def _any(value: str) -> None:
     pass
 
@@ -76,6 +82,7 @@ CHECKS: dict[str, Callable[[str], None]] = {
     "CANN_EMULATOR_TRACE": _file,
     "CANN_EMULATOR_HOME": _any,
     "CANN_EMULATOR_HCCL_PORT_CLASH": _switch,
+    "CANN_EMULATOR_LOSE_DEVICE": _loss,
 }
 # Read by programs that may change their working folder first.
 _PATHS = ("CANN_EMULATOR_STATS", "CANN_EMULATOR_TRACE", "CANN_EMULATOR_HOME")

@@ -130,6 +130,7 @@ def test_a_chosen_task_queue_is_kept_with_a_warning():
         ("CANN_EMULATOR_TRACE", "/no/such/folder/trace.json", "a file in an existing folder"),
         ("CANN_EMULATOR_STATS", __file__, "it is a file"),
         ("CANN_EMULATOR_HCCL_PORT_CLASH", "yes", "0 or 1 is wanted"),
+        ("CANN_EMULATOR_LOSE_DEVICE", "1", "DEVICE:N is wanted"),
     ],
 )
 def test_a_bad_setting_is_named(name, value, expected):
