@@ -65,11 +65,11 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=MODELS, metavar="MODULE:CONFIG", help=f"{', '.join(MODELS)}")
     parser.add_argument("--parts", action="store_true", help="also what each part saves")
     parser.add_argument("--output", type=Path, default=HERE.parent / "outputs" / "converters.json", metavar="FILE")
-    options, options.flags = parser.parse_known_args()
+    options, flags = parser.parse_known_args()
     results: dict[str, Any] = json.loads(options.output.read_text()) if options.output.exists() else {}
     for model in options.models:
         print(f"{model}:", flush=True)
-        results[model] = measure(model, options.parts, options.flags)
+        results[model] = measure(model, options.parts, flags)
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(results, indent=2) + "\n")
     print(f"\n{table(results)}")

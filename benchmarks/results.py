@@ -1,7 +1,7 @@
 """`make results`: writes the README's results table from what the last runs measured.
 
-Reads outputs/train/summary.json (`make train`) and outputs/bench.json (`make bench`); a row whose run is missing is
-left out, so that no number stands there that nobody measured.
+Reads outputs/train/summary.json (`make train`), outputs/bench.json (`make bench`) and outputs/converters.json; a row
+whose run is missing is left out, so that no number stands there that nobody measured.
 """
 
 import json
@@ -11,6 +11,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from bench import TABLE
+from converters import GOALS, REFERENCES, saving
+from expert_parallel import MOST_SECONDS
 
 from cann_emulator.coverage import operators
 
@@ -21,6 +23,23 @@ BEGIN, END = "<!-- results: written by `make results` -->", "<!-- end of results
 def read(path: str) -> dict[str, Any]:
     file = ROOT / path
     return json.loads(file.read_text()) if file.exists() else {}
+
+
+def moe_rows(measured: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """What benchmarks/converters.py and benchmarks/expert_parallel.py left in outputs/converters.json."""
+    found = []
+    for model, result in measured.items():
+        if "npu" not in result:
+            continue
+        for goal, reference in enumerate(REFERENCES):
+            for unit, goals in GOALS.items():
+                what = f"{model.split(':')[1]}: fewer {unit} a step than {reference} (goal: at least {goals[goal]}%)"
+                fewer = saving(result["npu"][unit], result[reference][unit])
+                found.append((what, fewer, "python benchmarks/converters.py"))
+    if ranks := measured.get("expert_parallel"):
+        what = f"deepseek_v3_debugmodel, step of 8 expert ranks (goal: at most {MOST_SECONDS} s)"
+        found.append((what, f"{ranks['step_seconds']:.1f} s", "python benchmarks/expert_parallel.py"))
+    return found
 
 
 def rows() -> list[tuple[str, str, str]]:
@@ -45,6 +64,7 @@ def rows() -> list[tuple[str, str, str]]:
             found.append((text + goal, form.format(bench[name]), "make bench"))
     for name, saved in bench.get("launches_saved", {}).items():
         found.append((f"launches a step saved by {name}", f"{saved}", "make bench"))
+    found += moe_rows(read("outputs/converters.json"))
     listed = operators()
     done = sum(op.implemented for op in listed)
     found.append(("aclnn operators implemented", f"{done} of {len(listed)}", "cann-emulator ops"))

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import gc
 import os
 import signal
 import subprocess
@@ -26,6 +27,7 @@ FP32 = ("--training.mixed_precision_param", "float32")
 @contextlib.contextmanager
 def trainer(data: Path, *flags: str) -> Iterator[Any]:
     """A built trainer of one rank, closed at the end."""
+    gc.collect()  # an earlier trainer is held by cycles, and with it the device's memory
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", LOCAL_WORLD_SIZE="1")
     os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="0")
     entry._prepare_process()
