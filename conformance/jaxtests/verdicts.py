@@ -16,7 +16,7 @@ class Verdict(StrEnum):
 # What the plugin says where the SoC has no kernel for a dtype; nothing else makes a failure a refusal.
 _NO_DTYPE = re.compile(
     r"element type \S+ does not exist on the NPU"
-    r"|the NPU has no \w+ for type "
+    r"|the NPU has no [\w ]+ for type "
     r"|the NPU has no integers wide enough"
     r"|E?Z?3003.*No supported Ops kernel and engine are found"
 )
