@@ -122,7 +122,7 @@ def test_the_lists_only_grow_and_name_cases_of_known_files() -> None:
     files = {name for tier in cli.tiers().values() for name in tier["files"]}
     assert set(passing.files()) <= files
     listed = {(name, case) for name in passing.files() for case in passing.read(name)}
-    assert all(case.split(".")[-1].startswith("test") for _, case in listed)
+    assert all(case.split(".", 1)[-1].startswith("test") for _, case in listed)
     before = passing.ever_committed()
     if before is None:
         pytest.skip("no git history here")
