@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parent / "passing"
 def read(name: str) -> set[str]:
     """The listed cases (`Class.test`) of a test file."""
     path = FOLDER / f"{name}.txt"
-    return set(path.read_text(encoding="utf-8").split()) if path.exists() else set()
+    return set(path.read_text(encoding="utf-8").splitlines()) if path.exists() else set()
 
 
 def files() -> list[str]:
