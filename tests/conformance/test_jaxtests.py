@@ -99,6 +99,13 @@ def test_exit_code_says_whether_a_listed_case_was_lost(
     }
 
 
+def test_a_list_keeps_names_with_spaces_and_dots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passing, "FOLDER", tmp_path)
+    names = {"SomeTest.test_scan_[2, 3]_axis=-1", "SomeTest.test_einsum_...ab->...a"}
+    passing.write("lax_test", names)
+    assert passing.read("lax_test") == names
+
+
 def test_a_folder_that_is_no_clone_is_refused_with_the_command_that_makes_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
