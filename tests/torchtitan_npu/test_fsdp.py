@@ -1,8 +1,14 @@
-"""FSDP on 2 and 4 ranks against 1 rank, from one seed checkpoint, in float32."""
+"""FSDP on 2 and 4 ranks against 1 rank, from one seed checkpoint, in float32; and what a sharded model allows."""
 
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from tests.torchtitan_npu.layouts import Curves, Layouts, assert_trains_as
 from tests.torchtitan_npu.runs import LLAMA
@@ -21,3 +27,17 @@ def one_rank(layouts: Layouts) -> Curves:
 @pytest.mark.parametrize("degree", [2, 4])
 def test_more_ranks_train_as_one(layouts: Layouts, one_rank: Curves, degree: int) -> None:
     assert_trains_as(layouts.train(f"ranks-{degree}", degree, degree), one_rank)
+
+
+def test_a_sharded_model_can_be_cast() -> None:
+    """torch_npu's own cast operator would need a sharding rule of DTensor."""
+    dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
+    try:
+        model = torch.nn.Linear(8, 6, bias=False, dtype=torch.bfloat16, device="npu")
+        own_rows = model.weight.detach().float().cpu()[3:]
+        fully_shard(model, mesh=init_device_mesh("npu", (2,)))
+        model.to(torch.float32)
+        assert isinstance(model.weight, DTensor) and model.weight.dtype == torch.float32
+        assert torch.equal(model.weight.to_local().detach().cpu(), own_rows)
+    finally:
+        dist.destroy_process_group()
