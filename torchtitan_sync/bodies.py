@@ -83,12 +83,6 @@ def similarity(first: str, second: str) -> float:
     return 2 * (a & b).total() / total if total else 0.0
 
 
-def contained(small: str, large: str) -> float:
-    """Share of the first that the second says too."""
-    a, b = grams(small), grams(large)
-    return (a & b).total() / a.total() if a else 0.0
-
-
 def size(text: str) -> int:
     return len(_WORD.findall(text))
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from torchtitan_sync.modules import File
 from torchtitan_sync.tables import Cache, Symbol, Table
-from torchtitan_sync.values import Class, External, Value
+from torchtitan_sync.values import Class, Value
 
 
 @dataclass(frozen=True)
@@ -373,10 +373,6 @@ class Program:
         result = self._followed(cls.path, name) if follow else Missing(cls.path, name)
         return replace(result, dynamic=dynamic) if isinstance(result, Missing) else result
 
-    def fully_read(self, cls: Class) -> bool:
-        """Whether every class above is read, or is one whose attributes are known."""
-        return all(_known_members(base) is not None for base in self.mro(cls)[1])
-
 
 def external_member(bases: Iterable[str], name: str) -> str:
     """The base outside of what is read that defines the attribute, as far as that is known."""
@@ -427,7 +423,3 @@ def _linear(chains: list[list[Class]]) -> list[Class]:
         chains = [[item for item in chain if item != head] for chain in chains]
         chains = [chain for chain in chains if chain]
     return result
-
-
-def outside_value(result: Outside) -> External:
-    return External(result.path)

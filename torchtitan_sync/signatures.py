@@ -106,16 +106,5 @@ def _field_options(value: str) -> dict[str, str]:
     return {**words, "default": default}
 
 
-def slotted(program: Program, cls: Class) -> bool:
-    """Whether setting an attribute that is not declared raises."""
-    classes, outside = program.mro(cls)
-    symbols = [program.class_symbol(owner) for owner in classes]
-    return not outside and all(
-        symbol is not None
-        and ("__slots__" in symbol.members or any("slots=True" in text.replace(" ", "") for text in symbol.decorators))
-        for symbol in symbols
-    )
-
-
 def method(cls: Class, found: Found) -> Function:
     return Function(found.module, found.name, Instance(cls))
