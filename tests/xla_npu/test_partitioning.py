@@ -181,6 +181,23 @@ def test_each_device_makes_its_own_callback_in_a_manual_program(mesh):
     assert sorted(seen) == [[number] for number in x]
 
 
+def test_axes_that_a_manual_program_leaves_free_are_partitioned(mesh):
+    def body(t):  # manual along "a", sharded along "b"
+        t = jax.lax.with_sharding_constraint(t, P(None, "b"))
+        total, steps = jax.lax.scan(lambda c, row: (c + row, c * 2), jnp.zeros(t.shape[1]), t)
+        return jnp.cumsum(t, 1)[:, 1:] + total[1:] + steps[:, :-1]
+
+    x = data(8, 6)
+    mixed = jax.shard_map(body, mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names={"a"}, check_vma=False)
+    parts = [np.asarray(part) for part in np.split(x, 4)]
+    want = []
+    for part in parts:
+        steps = 2 * np.stack([0 * part[0], part[0]])
+        want.append(np.cumsum(part, 1)[:, 1:] + part.sum(0)[1:] + steps[:, :-1])
+    with jax.set_mesh(mesh):
+        np.testing.assert_allclose(jax.jit(mixed)(x), np.concatenate(want), rtol=1e-5, atol=1e-5)
+
+
 def test_jax_is_told_how_a_value_inside_a_program_is_spread(mesh):
     told = []
 

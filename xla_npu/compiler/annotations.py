@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,6 +51,8 @@ def sharding_of(value: ir.Value, known: dict[str, Mesh], main: Any) -> Sharding 
     """How a value is spread; None when nothing says so."""
     owner = value.owner
     if isinstance(owner, ir.Block):
+        if owner.owner.name == "sdy.manual_computation":
+            return _inside(owner.owner, ir.BlockArgument(value).arg_number, known)
         if owner.owner != main or "arg_attrs" not in main.attributes:
             return None
         values = entries(ir.ArrayAttr(main.attributes["arg_attrs"])[ir.BlockArgument(value).arg_number])
@@ -63,6 +66,18 @@ def sharding_of(value: ir.Value, known: dict[str, Mesh], main: Any) -> Sharding 
     found = parse_shardings(str(owner.attributes["sdy.sharding"]), known)
     index = ir.OpResult(value).result_number
     return found[index] if index < len(found) else None
+
+
+def _inside(op: Any, number: int, known: dict[str, Mesh]) -> Sharding | None:
+    """How an argument of a manual computation is spread along the axes that the computation leaves free."""
+    sharding = parse_shardings(str(op.attributes["in_shardings"]), known)[number]
+    manual = axis_names(op.attributes["manual_axes"])
+    return sharding.without(manual) if sharding else None
+
+
+def axis_names(attribute: ir.Attribute) -> list[str]:
+    """The axes in an attribute, in order."""
+    return re.findall(r'"([^"]+)"', str(attribute))
 
 
 def set_result_shardings(op: Any, shardings: Sequence[Sharding | None], known: dict[str, Mesh]) -> None:

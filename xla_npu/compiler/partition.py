@@ -12,6 +12,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from xla_npu.compiler.annotations import (
+    axis_names,
     entries,
     find,
     function_types,
@@ -223,8 +224,8 @@ def _gather_where_needed(module: ir.Module, known: dict[str, Mesh]) -> None:
 def _visit(block: ir.Block, known: dict[str, Mesh], main: Any) -> None:
     for op in list(block.operations):
         operation = op.operation
-        if operation.name == "sdy.manual_computation":  # what is inside is local already
-            continue
+        if operation.name == "sdy.manual_computation" and not _has_free_axes(operation, known):
+            continue  # what is inside is local already
         if operation.name in CONTROL_FLOW:
             _gather(operation, _ALL, known, main, sums=True)
             _enclose(operation, known, main)
@@ -235,6 +236,13 @@ def _visit(block: ir.Block, known: dict[str, Mesh], main: Any) -> None:
         dimensions = _whole_dimensions(operation)
         if dimensions is not None:
             _gather(operation, dimensions, known, main)
+
+
+def _has_free_axes(op: Any, known: dict[str, Mesh]) -> bool:
+    """Whether a manual computation leaves some axes of its mesh to the partitioner."""
+    spread = parse_shardings(str(op.attributes["in_shardings"]) + str(op.attributes["out_shardings"]), known)
+    manual = axis_names(op.attributes["manual_axes"])
+    return any(name not in manual for sharding in spread if sharding for name, _ in sharding.mesh.axes)
 
 
 _ALL = set(range(8))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,6 +81,14 @@ class Sharding:
     def whole(self, dimensions: set[int]) -> Sharding:
         """The same with these dimensions not split."""
         return replace(self, dimensions=tuple(() if i in dimensions else a for i, a in enumerate(self.dimensions)))
+
+    def without(self, axes: Collection[str]) -> Sharding:
+        """The same without these axes."""
+
+        def kept(names: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(name for name in names if _parse_axis(name)[0] not in axes)
+
+        return replace(self, dimensions=tuple(map(kept, self.dimensions)), unreduced=kept(self.unreduced))
 
     def replicated(self) -> Sharding:
         """The same mesh with the whole value on each device."""

@@ -14,7 +14,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from xla_npu.compiler.annotations import find, main_function, reshard, set_result_shardings, sharding_of
+from xla_npu.compiler.annotations import axis_names, find, main_function, reshard, set_result_shardings, sharding_of
 from xla_npu.compiler.rules.reduce import single_operation
 from xla_npu.compiler.sharding import Mesh, Sharding, parse_sharding
 
@@ -70,10 +70,6 @@ def reduce_once(module: ir.Module) -> None:
             op.erase()
 
 
-def _axes(attribute: ir.Attribute) -> list[str]:
-    return re.findall(r'"([^"]+)"', str(attribute))
-
-
 def hold_once(module: ir.Module, known: dict[str, Mesh]) -> None:
     """Where a value becomes terms of a sum, the first device along the axes holds it, or each device its shard."""
     for op in find(module, "sdy.replicated_to_unreduced"):
@@ -81,7 +77,7 @@ def hold_once(module: ir.Module, known: dict[str, Mesh]) -> None:
         if sharding is None:
             continue
         with ir.InsertionPoint(op), op.location:
-            place = _place(sharding, _axes(op.attributes["axes"]))
+            place = _place(sharding, axis_names(op.attributes["axes"]))
             mine = stablehlo.compare(place, _scalar(0), ir.Attribute.parse("#stablehlo<comparison_direction EQ>"))
             kept = _keep(mine, op.operands[0], sharding)
         if _had_terms(op):
@@ -112,7 +108,7 @@ def _had_terms(op: Any) -> bool:
         return False
     if source.name == "stablehlo.reduce" and single_operation(source.regions[0]) != "stablehlo.add":
         return False
-    return _axes(op.attributes["axes"]) == _axes(made.attributes["reduction_axes"])
+    return axis_names(op.attributes["axes"]) == axis_names(made.attributes["reduction_axes"])
 
 
 def leave_open(module: ir.Module) -> None:
