@@ -97,6 +97,8 @@ def _walk(plugin: Plugin, top: Path, own: frozenset[str] | None = None) -> Itera
             continue
         if any(fnmatch.fnmatch(relative, pattern) for pattern in plugin.exclude):
             continue
+        if path.is_symlink() and path.is_dir():
+            continue  # may lead round in a circle; what is in it is not the repository's
         if path.is_dir():
             yield from _walk(plugin, path, own)
         elif path.is_file() and relative not in (REPORT, plugin.document) and (not own or relative in own):

@@ -7,8 +7,8 @@ import pytest
 
 from tests.torchtitan_sync.ranges import Files, analysed, graded, places
 from tests.torchtitan_sync.repositories import Repository, plugin
-from torchtitan_sync import impact, memory, parallel, settings, tables, upstream
-from torchtitan_sync.model import Grade, SyncError
+from torchtitan_sync import impact, memory, parallel, settings, sources, tables, upstream
+from torchtitan_sync.model import Grade, Plugin, SyncError
 
 CODE = "from torchtitan.part_7 import value_7\n"
 
@@ -126,6 +126,14 @@ def test_files_that_are_no_python_are_passed_over(tmp_path: Path) -> None:
     }
     old: Files = {"a.py": "x = 1\n", "broken.py": "def f(:\n"}
     assert len(graded(analysed(tmp_path, old, {"a.py": "y = []\n", "broken.py": "def g(:\n"}, mine), Grade.P0)) == 1
+
+
+def test_a_link_that_leads_round_in_a_circle_is_not_followed(tmp_path: Path) -> None:
+    package = tmp_path / "torchtitan_npu"
+    package.mkdir()
+    (package / "use.py").write_text("import torchtitan\n")
+    (package / "loop").symlink_to(tmp_path, target_is_directory=True)
+    assert list(sources.read(Plugin(tmp_path, "torchtitan_npu")).contents) == ["torchtitan_npu/use.py"]
 
 
 def test_names_in_other_scripts_and_columns_behind_them(tmp_path: Path) -> None:
