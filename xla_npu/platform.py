@@ -5,6 +5,7 @@ import functools
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -58,11 +59,29 @@ def register(library: Path) -> None:
     plugin.npu_set_interpreter(sys.executable.encode())
     callbacks.install(plugin)
     dlpack.install()
+    _keep_in_persistent_cache()
     mlir.register_lowering(debugging.debug_callback_p, debugging.debug_callback_lowering, platform=PLATFORM)
     mlir.register_lowering(debugging.debug_print_p, debugging.debug_print_lowering_rule, platform=PLATFORM)
     for name in HOST_PRIMITIVES:
         primitive = getattr(linalg, f"{name}_p")
         mlir.register_lowering(primitive, functools.partial(_on_host, primitive), platform=PLATFORM)
+
+
+def _keep_in_persistent_cache() -> None:
+    """Lets JAX's persistent cache, where a program turns it on, hold programs of `npu` too."""
+    from jax._src import compilation_cache
+
+    original = compilation_cache.is_cache_used
+    if getattr(original, "knows_npu", False):
+        return
+
+    def is_cache_used(backend: Any) -> bool:
+        # JAX has a fixed list of platforms; it asks a backend for nothing else.
+        known = SimpleNamespace(platform="cpu", supports_executable_serialization=True)
+        return original(known if backend.platform == PLATFORM else backend)
+
+    is_cache_used.knows_npu = True  # type: ignore[attr-defined]
+    compilation_cache.is_cache_used = is_cache_used
 
 
 def _on_host(primitive: Any, ctx: Any, *operands: Any, **parameters: Any) -> Any:

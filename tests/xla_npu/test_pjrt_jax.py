@@ -204,3 +204,14 @@ def test_a_trace_shows_what_the_devices_ran(tmp_path):
     )
     (file,) = tmp_path.rglob("*.xplane.pb")
     assert b"/device:NPU:0" in file.read_bytes()
+
+
+def test_the_persistent_cache_of_jax_holds_programs(tmp_path):
+    program = """
+        from jax import monitoring
+        hits = []
+        monitoring.register_event_listener(lambda name, **_: hits.append(name) if "cache_hits" in name else None)
+        print(jax.jit(lambda x: x * 3)(np.float32(2)), bool(hits))
+    """
+    folder = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    assert [succeed(program, **folder) for _ in range(2)] == [["6.0 False"], ["6.0 True"]]
