@@ -228,7 +228,8 @@ class Mover:
             # One new definition of that name is it even when it was rewritten; among several, likeness decides.
             strayed = ".experiments." in definition.module and ".experiments." not in module
             if (len(fresh) == 1 and not strayed) or likeness >= 0.5:
-                sure = 0.8 if len(fresh) == 1 else 0.6
+                # Of a name that had several definitions, the new one can be another's successor, or a newcomer.
+                sure = 0.8 if len(fresh) == 1 and self._defined_once(name) else 0.6
                 return Move(definition.path, round(sure + (0.97 - sure) * likeness, 2), "same name")
         elif best is not None and (len(fresh) == 1 or best[1] >= 0.5):
             return Move(best[0].path, round(0.6 + 0.3 * best[1], 2), "same name")
@@ -241,6 +242,10 @@ class Mover:
             if elsewhere is None or merged.confidence >= elsewhere.confidence:
                 return merged
         return elsewhere
+
+    def _defined_once(self, name: str) -> bool:
+        mine = [module for module in self.old.files if module.partition(".")[0] == self._upstream]
+        return sum(self.old.symbol(module, name) is not None for module in mine) == 1
 
     def _was_there(self, definition: _Definition) -> bool:
         """In its module, or in one that became this one: it then has a past of its own."""

@@ -131,12 +131,12 @@ class Sites:
         sites = []
         for site in self.named("build"):
             value = self.value(site)
-            if (
-                isinstance(value, Function)
-                and isinstance(value.bound, Instance)
-                and self._related(value.bound.of, config)
-            ):
-                sites.append(site)
+            if isinstance(value, Function) and isinstance(value.bound, Instance):
+                built = value.bound.of
+                # What is only known to be of the class that declares `build` can be any config.
+                vague = built == Class(value.module, value.name.rpartition(".")[0]) != config
+                if self._related(built, config) and not vague:
+                    sites.append(site)
         return sites
 
     def _related(self, first: Class, second: Class) -> bool:

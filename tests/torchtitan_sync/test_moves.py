@@ -317,3 +317,12 @@ def test_a_module_named_in_a_string_is_found_in_what_its_folder_became(tmp_path:
         "torchtitan.m.run",
         [("torchtitan_npu/use.py", 3)],
     )
+
+
+def test_a_new_definition_of_a_name_that_had_several_is_not_sure_to_be_the_successor(tmp_path: Path) -> None:
+    other = "def clip(values, low, high):\n    for value in values:\n        yield max(low, min(high, value))\n"
+    old: Files = {"utils.py": CLIP, "vision.py": other}
+    new: Files = {"utils.py": "x = 1\n", "text.py": "def clip(text):\n    words = text.split()\n    return words[:9]\n"}
+    (item, *_) = graded(analysed(tmp_path, old, new, {"torchtitan_npu/use.py": USE_CLIP}), Grade.P0)
+    assert item.upstream_symbol == "torchtitan.utils.clip"
+    assert not item.moved_to or item.confidence < 0.8

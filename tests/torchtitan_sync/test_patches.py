@@ -308,3 +308,20 @@ T.show = show
 """
     (item,) = graded(run(tmp_path, new, code, old), Grade.P0)
     assert (item.upstream_symbol, places(item)) == ("torchtitan.t.T.size", [("torchtitan_npu/use.py", 9)])
+
+
+def test_a_config_of_which_only_the_root_is_known_can_be_any(tmp_path: Path) -> None:
+    root = "class Root:\n    class Config:\n        def build(self, **kwargs):\n            return None\n"
+    base = (
+        "from torchtitan.root import Root\n\n\nclass Built(Root):\n    class Config(Root.Config):\n        pass\n\n"
+        "    def __init__(self, config, parts):\n        pass\n"
+    )
+    code = (
+        "from torchtitan.base import Built\n\n\nclass Mine(Built):\n    class Config(Built.Config):\n        pass\n\n"
+        "    def __init__(self, config, parts):\n        pass\n"
+    )
+    new: Files = {
+        "run.py": "from torchtitan.root import Root\n\n\ndef go(other: Root.Config):\n    return other.build()\n"
+    }
+    analysis = run(tmp_path, new, code, {"root.py": root, "base.py": base, "run.py": "x = 1\n"})
+    assert graded(analysis, Grade.P0) == []
