@@ -70,12 +70,13 @@ def test_npu_settings_reach_the_process(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_breaks_is_named(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("raise RuntimeError('a mistake in the code')")
     result = command(
         *("train", "--data", str(data), *LLAMA, *SMALL, "--training.steps", "1"),
-        *("--override.imports", "torchtitan_npu.converters.rope.no_such_factory"),
+        *("--override.imports", "broken.factory"),
         cwd=tmp_path,
     )
-    assert result.returncode == 1
+    assert result.returncode == 1 and "a mistake in the code" in result.stderr
     assert result.stderr.splitlines()[-1].startswith("torchtitan-npu: error: rank 0 stopped with exit code 1")
 
 
