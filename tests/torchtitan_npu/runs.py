@@ -88,6 +88,13 @@ def processes(cwd: Path, **environment: str) -> list[int]:
     return found
 
 
+def oldest(found: list[int]) -> int:
+    """The one of these processes that none of the others started. Its number need not be the lowest: they wrap."""
+    parents = {pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in found}
+    (first,) = (pid for pid, parent in parents.items() if parent not in parents)
+    return first
+
+
 def kill_all(cwd: Path) -> None:
     for process in processes(cwd):
         with contextlib.suppress(ProcessLookupError):

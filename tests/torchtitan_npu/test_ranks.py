@@ -6,7 +6,7 @@ import signal
 import socket
 from pathlib import Path
 
-from tests.torchtitan_npu.runs import LLAMA, SMALL, command, kill_all, processes, start
+from tests.torchtitan_npu.runs import LLAMA, SMALL, command, kill_all, oldest, processes, start
 
 TRAIN = ("train", *LLAMA, *SMALL)
 
@@ -44,10 +44,9 @@ def test_a_killed_rank_ends_the_run_and_is_named(data: Path, tmp_path: Path) -> 
         for line in run.stdout:
             if "step:  2" in line:
                 break
-        victim = min(processes(tmp_path, RANK="1"))  # the rank itself, before what it started
-        os.kill(victim, signal.SIGKILL)
-        rest = run.stdout.read()
-        assert run.wait(timeout=60) == 1
+        os.kill(oldest(processes(tmp_path, RANK="1")), signal.SIGKILL)  # the rank itself, not what it started
+        rest, _ = run.communicate(timeout=100)
+        assert run.returncode == 1
         last = rest.splitlines()[-1]
         assert last.startswith("torchtitan-npu: error: ") and "rank 1 stopped with signal 9" in last
         assert processes(tmp_path) == []
