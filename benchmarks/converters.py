@@ -29,6 +29,7 @@ def step(model: str, *flags: str) -> dict[str, int]:
 def measure(model: str, parts: bool, flags: list[str]) -> dict[str, Any]:
     reference = ("--converters", "reference", *flags)
     result: dict[str, Any] = {
+        "flags": flags,
         "npu": step(model, *flags),
         "reference": step(model, *reference),
         "reference, one grouped product": step(model, *reference, "--override.imports", "moe_reference.one_product"),
@@ -47,7 +48,10 @@ def table(results: dict[str, Any]) -> str:
     for model in filter(lambda name: "npu" in results[name], results):
         result = results[model]
         own = result["npu"]
-        lines += [model, f"  {'npu':<32} {own['launches']:>9,} {'':>12} {own['bytes'] / 1e6:>8,.0f}"]
+        lines += [
+            " ".join([model, *result["flags"]]),
+            f"  {'npu':<32} {own['launches']:>9,} {'':>12} {own['bytes'] / 1e6:>8,.0f}",
+        ]
         for goal, name in enumerate(REFERENCES):
             row = result[name]
             fewer = [f"{saving(own[unit], row[unit]):>6} {GOALS[unit][goal]:>4}%" for unit in ("launches", "bytes")]

@@ -31,11 +31,12 @@ def moe_rows(measured: dict[str, Any]) -> list[tuple[str, str, str]]:
     for model, result in measured.items():
         if "npu" not in result:
             continue
+        command = " ".join(["python benchmarks/converters.py", model, *result["flags"]])
         for goal, reference in enumerate(REFERENCES):
             for unit, goals in GOALS.items():
                 what = f"{model.split(':')[1]}: fewer {unit} a step than {reference} (goal: at least {goals[goal]}%)"
                 fewer = saving(result["npu"][unit], result[reference][unit])
-                found.append((what, fewer, "python benchmarks/converters.py"))
+                found.append((what, fewer, command))
     if ranks := measured.get("expert_parallel"):
         what = f"deepseek_v3_debugmodel, step of 8 expert ranks (goal: at most {MOST_SECONDS} s)"
         found.append((what, f"{ranks['step_seconds']:.1f} s", "python benchmarks/expert_parallel.py"))
