@@ -14,6 +14,7 @@
 
 #include "../opapi/backend.h"
 #include "elementwise.h"
+#include "ending.h"
 #include "models.h"
 #include "state.h"
 #include "values.h"
@@ -516,7 +517,9 @@ int execute(void* prepared, void* const* inputs, void* const* outputs) {
     }
 }
 
-void release(void* prepared) { delete static_cast<Prepared*>(prepared); }
+void release(void* prepared) {
+    if (const BeforeTheEnd python; python) delete static_cast<Prepared*>(prepared);
+}
 
 }  // namespace
 

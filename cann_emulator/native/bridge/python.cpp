@@ -9,6 +9,7 @@
 #include <chrono>
 #include <thread>
 
+#include "ending.h"
 #include "models.h"
 #include "python.h"
 #include "rows.h"
@@ -322,7 +323,7 @@ extern "C" EMU_API const char* emu_bridge_load() {
     try {
         const emu::PlainTorch plain;
         const emu::Owned registry(PyImport_ImportModule("cann_emulator.kernels.registry"));
-        if (!registry || !emu::load(registry.get())) {
+        if (!registry || !emu::load(registry.get()) || !emu::watch_for_the_end()) {
             emu::report_exception("cann_emulator");
             PyErr_Clear();
             problem = "the CANN emulator's kernels cannot be loaded";
