@@ -1,5 +1,7 @@
 #include "ending.h"
 
+#include <atomic>
+
 #include "python.h"
 
 namespace emu {
@@ -10,7 +12,7 @@ std::shared_mutex& mutex() {
     static auto& instance = *new std::shared_mutex;
     return instance;
 }
-bool g_ended = false;
+std::atomic<bool> g_ended{false};
 
 // Whoever the lock is waited for may need the GIL.
 template <typename Lock>
@@ -39,7 +41,9 @@ bool watch_for_the_end() {
     return Owned(PyObject_CallMethod(module.get(), "register", "O", handler.get())) != nullptr;
 }
 
-BeforeTheEnd::BeforeTheEnd() : lock_(mutex(), std::defer_lock) { take(lock_); }
+BeforeTheEnd::BeforeTheEnd() : lock_(mutex(), std::defer_lock) {
+    if (!g_ended) take(lock_);  // Python's functions may be gone otherwise
+}
 BeforeTheEnd::operator bool() const { return !g_ended; }
 
 }  // namespace emu
