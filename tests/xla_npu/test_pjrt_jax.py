@@ -1,5 +1,7 @@
 """JAX programs on the platform `npu`: what the plugin and its registration do, as a user sees it."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tests.xla_npu.jax_process import run, succeed
@@ -215,3 +217,11 @@ def test_the_persistent_cache_of_jax_holds_programs(tmp_path):
     """
     folder = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     assert [succeed(program, **folder) for _ in range(2)] == [["6.0 False"], ["6.0 True"]]
+
+
+def test_programs_that_end_at_once_end_well_on_a_busy_machine():
+    """Threads that release programs meet the interpreter's end; six at a time make it likely."""
+    program = "print(jax.jit(lambda x: x * 3)(np.float32(2)))"
+    with ThreadPoolExecutor(6) as pool:
+        ended = list(pool.map(run, [program] * 6))
+    assert [(done.returncode, done.stdout) for done in ended] == [(0, "6.0\n")] * 6, [done.stderr for done in ended]
