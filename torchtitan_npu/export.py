@@ -16,7 +16,7 @@ from torchtitan.config import ConfigManager
 from torchtitan.models.common.attention import GQAttention
 
 from torchtitan_npu import checkpoints, launch
-from torchtitan_npu.data.tokenizer import FILES, read
+from torchtitan_npu.data import tokenizer as tokenizers_
 from torchtitan_npu.errors import UserError
 
 # Architecture and model_type of transformers, by the name of upstream's model.
@@ -55,7 +55,7 @@ def run(
     unfinished.mkdir(parents=True)
     try:
         save_file(weights, unfinished / "model.safetensors", metadata={"format": "pt"})
-        _copy_tokenizer(Path(tokenizer), unfinished)
+        tokenizers_.copy(Path(tokenizer), unfinished)
         _write(unfinished / "config.json", {**description, "dtype": dtype, **special})
         _write(unfinished / "generation_config.json", {"_from_model_config": True, **special})
         unfinished.rename(target)
@@ -136,7 +136,7 @@ def _special_tokens(source: Path) -> dict[str, int]:
     """
     if not (source / "tokenizer.json").exists():
         raise UserError(f"no tokenizer in {source}", "name its folder with --tokenizer")
-    tokenizer = read(source)
+    tokenizer = tokenizers_.read(source)
     settings_file = source / "tokenizer_config.json"
     try:
         settings = json.loads(settings_file.read_text(encoding="utf-8")) if settings_file.exists() else {}
@@ -149,12 +149,6 @@ def _special_tokens(source: Path) -> dict[str, int]:
         if text is not None and (number := tokenizer.token_to_id(text)) is not None:
             ids[f"{name}_id"] = number
     return ids
-
-
-def _copy_tokenizer(source: Path, target: Path) -> None:
-    for name in FILES:
-        if (source / name).exists():
-            shutil.copyfile(source / name, target / name)
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from torchtitan_npu.errors import UserError
 
 BEGIN, END = "<|begin_of_text|>", "<|end_of_text|>"
-FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")  # of a Hugging Face tokenizer
+_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")  # of a Hugging Face tokenizer
 SMALLEST = 256 + 2  # every byte, and the two marks
 
 
@@ -49,10 +49,15 @@ def take(source: Path, folder: Path) -> int:
     """Copy an existing tokenizer's files; return the number of tokens."""
     size = vocabulary_size(source)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in FILES:
+    copy(source, folder)
+    return size
+
+
+def copy(source: Path, folder: Path) -> None:
+    """Copy the files of a tokenizer that are there."""
+    for name in _FILES:
         if (source / name).exists():
             shutil.copyfile(source / name, folder / name)
-    return size
 
 
 def vocabulary_size(folder: Path) -> int:

@@ -75,8 +75,8 @@ def _inside(op: Any, number: int, known: dict[str, Mesh]) -> Sharding | None:
     return sharding.without(manual) if sharding else None
 
 
-def axis_names(attribute: ir.Attribute) -> list[str]:
-    """The axes in an attribute, in order."""
+def axis_names(attribute: ir.Attribute | str) -> list[str]:
+    """The axes in an attribute or a part of its text, in order."""
     return re.findall(r'"([^"]+)"', str(attribute))
 
 

@@ -373,7 +373,7 @@ class Builder:
         if array is not None and array.size <= 1024 and array.dtype.kind in "iub":  # integers convert exactly
             return self.graph.constant(array.astype(STORAGE_NUMPY[dtype]), dtype)
         if dtype == "f64" and value.dtype != "i64":  # float64 is made from int64 only
-            if value.dtype[0] not in "biu" or value.dtype == "bf16":
+            if np.dtype(STORAGE_NUMPY[value.dtype]).kind not in "iub":
                 raise Unsupported(f"the NPU has no Cast from type {value.dtype} to f64")
             value = self.cast_value(value, "i64")
         return self.emit("Cast", [value], dtype, value.shape, dst_type=GE_ENUM[dtype])

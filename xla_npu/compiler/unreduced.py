@@ -125,7 +125,7 @@ def leave_open(module: ir.Module) -> None:
 
 def _keep_shards(op: Any, sharding: Sharding) -> ir.Value:
     """Gathers the shards, then puts zeros where the others' are."""
-    lists = [re.findall(r'"([^"]+)"', part) for part in re.findall(r"\{([^}]*)\}", str(op.attributes["axes"]))]
+    lists = [axis_names(part) for part in re.findall(r"\{([^}]*)\}", str(op.attributes["axes"]))]
     gathered = {axis for axes in lists for axis in axes}
     whole = replace(sharding, unreduced=tuple(a for a in sharding.unreduced if a.strip('"') not in gathered))
     value: ir.Value = ir.Operation.create(
