@@ -103,6 +103,20 @@ def test_sums_that_are_not_made_yet(mesh):
         np.testing.assert_array_equal(settled(moved), x)
 
 
+def test_scatters_add_to_terms_where_the_updates_are(mesh):
+    mesh = Mesh(mesh.devices, mesh.axis_names, axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+    values, places = np.arange(16, dtype=np.float32).reshape(8, 2), np.array([0, 2, 1, 1, 2, 0, 2, 2])
+    with jax.set_mesh(mesh):
+        sums = jax.jit(lambda v, p: jax.ops.segment_sum(v, p, 3, out_sharding=P(unreduced={"b"})))(
+            jax.device_put(values, P("b")), jax.device_put(places, P("b"))
+        )
+    terms = {shard.device.id: np.asarray(shard.data) for shard in sums.addressable_shards}
+    for half, device in enumerate(mesh.devices[0]):
+        want = np.zeros((3, 2), np.float32)
+        np.add.at(want, places[4 * half : 4 * half + 4], values[4 * half : 4 * half + 4])
+        np.testing.assert_array_equal(terms[device.id], want)
+
+
 def test_collectives_by_name(mesh):
     x = data(8, 8)
 

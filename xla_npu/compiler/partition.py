@@ -23,13 +23,14 @@ from xla_npu.compiler.annotations import (
 )
 from xla_npu.compiler.attributes import constant_array, ints, parse_type
 from xla_npu.compiler.errors import Unsupported
+from xla_npu.compiler.host import PYTHON_CALLBACK
 from xla_npu.compiler.options import Options
 from xla_npu.compiler.program import inline_calls, run_passes
 from xla_npu.compiler.refine import refine
 from xla_npu.compiler.rules.control import captured
 from xla_npu.compiler.rules.reduce import BOOLEAN, KINDS, identity, single_operation
 from xla_npu.compiler.sharding import MANUAL, REPLICATED, Mesh, Sharding, meshes, parse_sharding, parse_shardings
-from xla_npu.compiler.unreduced import hold_once, leave_open, make_values, reduce_once
+from xla_npu.compiler.unreduced import hold_once, leave_open, make_values, open_scatter, reduce_once
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ ONCE = "xla_npu.once"
 
 
 def _mark_single(module: ir.Module, known: dict[str, Mesh]) -> None:
-    """Operations placed on one device (JAX's callbacks): their operands are gathered, everyone gets the results.
+    """Calls of the host: one device makes them, with operands that are gathered, and everyone gets the results.
 
     Inside a manual computation each device makes its own call.
     """
@@ -104,10 +105,15 @@ def _mark_single(module: ir.Module, known: dict[str, Mesh]) -> None:
     def visit(op: Any) -> ir.WalkResult:
         text = str(op.attributes["sdy.sharding"]) if "sdy.sharding" in op.attributes else ""
         names = re.findall(r"<@([\w.\-]+),", text)
-        if op.name == "stablehlo.custom_call" and names and not any(name in known for name in names):
+        if op.name != "stablehlo.custom_call":
+            return ir.WalkResult.ADVANCE
+        placed = bool(names) and not any(name in known for name in names)
+        if placed:
             del op.attributes["sdy.sharding"]
-            if not _is_manual(op):
-                op.attributes[ONCE] = ir.UnitAttr.get()
+        # A function that is called by name gets whole arrays, as every custom call does.
+        named = ir.StringAttr(op.attributes["call_target_name"]).value != PYTHON_CALLBACK
+        if (placed or named) and not _is_manual(op):
+            op.attributes[ONCE] = ir.UnitAttr.get()
         return ir.WalkResult.ADVANCE
 
     main_function(module).walk(visit)
@@ -234,7 +240,7 @@ def _visit(block: ir.Block, known: dict[str, Mesh], main: Any) -> None:
             for inner in region.blocks:
                 _visit(inner, known, main)
         dimensions = _whole_dimensions(operation)
-        if dimensions is not None:
+        if dimensions is not None and not open_scatter(operation, known, main):
             _gather(operation, dimensions, known, main)
 
 

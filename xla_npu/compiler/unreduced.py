@@ -50,6 +50,29 @@ def make_values(module: ir.Module, known: dict[str, Mesh]) -> None:
         set_result_shardings(op, [replace(sharding, unreduced=())], known)
 
 
+def open_scatter(op: Any, known: dict[str, Mesh], main: Any) -> bool:
+    """Leaves a scatter that adds to terms on its devices: each adds the updates that it has. Whether it is one."""
+    if op.name != "stablehlo.scatter" or len(op.results) != 1:
+        return False
+    wanted, target, places, updates = (sharding_of(value, known, main) for value in (op.results[0], *op.operands))
+    if wanted is None or target is None or places is None or updates is None:
+        return False
+    if not wanted.unreduced or single_operation(op.regions[0]) != "stablehlo.add":
+        return False
+    numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    windows = set(numbers.update_window_dims)
+    split = [axes for i, axes in enumerate(updates.dimensions) if i not in windows]
+    if split != [axes for i, axes in enumerate(places.dimensions) if i != numbers.index_vector_dim]:
+        return False
+    if {axis for axes in split for axis in axes} != set(wanted.unreduced) or numbers.input_batching_dims:
+        return False
+    if any(wanted.dimensions) or any(target.dimensions) or updates.sharded(windows):
+        return False
+    with ir.InsertionPoint(op), op.location:
+        op.operands[0] = reshard(op.operands[0], wanted)
+    return True
+
+
 def _drop_reductions(value: ir.Value) -> None:
     """Propagation adds a reduction along the axes that are not left open: a sum that is made has none open."""
     for use in list(value.uses):
