@@ -14,7 +14,7 @@ from typing import Any
 from bench import HERE, run
 
 MODELS = ("deepseek_v3:deepseek_v3_debugmodel", "qwen3:qwen3_moe_debug", "gpt_oss:gpt_oss_debugmodel")
-PARTS = ("attention", "norm", "rope", "swiglu", "experts", "router", "dispatch", "loss")
+PARTS = ("attention", "norm", "rope", "swiglu", "experts", "router", "dispatch", "loss", "optimizer")
 REFERENCES = ("reference", "reference, one grouped product")
 # What the converters must save of the reference, and of the reference with one grouped product, in per cent.
 GOALS = {"launches": (45, 25), "bytes": (25, 25)}

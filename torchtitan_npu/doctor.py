@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -56,13 +57,18 @@ def run(*, as_json: bool, say: Callable[[str], None]) -> int:
         say(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         for finding in findings:
-            say(f"{finding.state:<7} {finding.check}: {finding.text}")
+            say(_wrapped(f"{finding.state:<7} {finding.check}: {finding.text}"))
             if finding.fix and finding.state != OK:
-                say(f"        fix: {finding.fix}")
+                say(_wrapped(f"        fix: {finding.fix}"))
     broken = sum(finding.state == BROKEN for finding in findings)
     if not as_json:
         say(f"{broken} problem{'s' if broken != 1 else ''} that would break a run")
     return 1 if broken else 0
+
+
+def _wrapped(line: str) -> str:
+    """Within 80 columns; names and paths stay whole."""
+    return textwrap.fill(line, 80, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
 
 
 def _packages() -> Iterator[Finding]:
@@ -206,7 +212,7 @@ def _operators() -> Iterator[Finding]:
     import torch
 
     for name in sorted({converter.operator for converter in converters.CONVERTERS if converter.operator}):
-        found = hasattr(torch.ops.npu, name)
+        found = hasattr(torch.ops.npu, name) or hasattr(torch.ops.aten, name)
         yield Finding("operator", OK if found else BROKEN, name, "" if found else "torch_npu 2.14.0 has it")
 
 

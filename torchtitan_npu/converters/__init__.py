@@ -146,6 +146,15 @@ CONVERTERS = (
         delete_when="torch_npu lowers cross_entropy to one kernel, forward and backward",
     ),
     Converter(
+        name="fused_adamw",
+        part="optimizer",
+        target="torchtitan.components.optimizer.OptimizersContainer.Config",
+        factory=f"{_HERE}.optimizer.fused_adamw",
+        operator="_fused_adamw_",
+        saves="two launches for each small parameter, for some eight in all",
+        delete_when="torch_npu's _fused_adamw_ is one launch for many parameters",
+    ),
+    Converter(
         name="selective_checkpoint",
         part="checkpointing",
         target="torchtitan.distributed.activation_checkpoint.SelectiveAC.Config",
