@@ -50,6 +50,11 @@ def _attention(config: Any) -> None:
             "--parallelism.spmd_backend spmd_types",
         )
     for fqn, layer, *_ in config.model_spec.model.traverse(GptOssAttention.Config):
+        if config.parallelism.context_parallel_degree > 1 and config.npu.context_parallel == "ring":
+            raise UserError(
+                f"npu.context_parallel ring: {fqn} has attention sinks, which are not merged between ranks",
+                "--npu.context_parallel auto",
+            )
         if layer.sliding_window_size is not None and isinstance(layer.inner_attention, FlexAttention.Config):
             raise UserError(
                 f"{fqn} has a sliding window, which flex attention holds in its mask: the NPU attention builds none",
@@ -193,7 +198,8 @@ def _shapes(config: Any) -> None:
 
 def _sequence_divisor(config: Any) -> int:
     tensor = config.parallelism.tensor_parallel_degree if config.parallelism.enable_sequence_parallel else 1
-    tensor *= config.parallelism.context_parallel_degree
+    context = config.parallelism.context_parallel_degree
+    tensor *= 2 * context if context > 1 and config.npu.context_parallel == "ring" else context
     chunks = config.loss.num_chunks if isinstance(config.loss, ChunkedLossWrapper.Config) else 1
     return max(tensor, chunks) if max(tensor, chunks) % min(tensor, chunks) == 0 else tensor * chunks
 

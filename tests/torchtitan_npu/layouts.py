@@ -103,5 +103,8 @@ def assert_trains_as(run: Curves, one_rank: Curves) -> None:
     """Losses within 1e-3; the norm that clips is that of all ranks' gradients, before rounding leads them apart."""
     assert len(run.losses) == len(one_rank.losses) == STEPS
     assert one_rank.losses[-1] < one_rank.losses[0] - 0.5
-    assert max(abs(a - b) for a, b in zip(run.losses, one_rank.losses, strict=True)) <= 1e-3
-    assert abs(run.gradient_norms[0] / one_rank.gradient_norms[0] - 1) <= 1e-5
+    losses = [abs(a - b) for a, b in zip(run.losses, one_rank.losses, strict=True)]
+    norms = [abs(a / b - 1) for a, b in zip(run.gradient_norms, one_rank.gradient_norms, strict=True)]
+    print(f"loss {max(losses):.1e}, norm {norms[0]:.1e} in the first step, {max(norms):.1e} at most")
+    assert max(losses) <= 1e-3
+    assert norms[0] <= 1e-5

@@ -1,12 +1,15 @@
 """Rows spread over ranks: which documents a chunk sees, and attention of all chunks against that of whole rows."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torchtitan.models.common.attention import create_varlen_metadata_for_document
 
+from tests.torchtitan_npu.runs import LLAMA, SMALL
 from tests.torchtitan_npu.test_converters import documents, to_npu
+from torchtitan_npu import entry
 from torchtitan_npu.converters import attention, context_parallel, reference
 from torchtitan_npu.errors import UserError
 
@@ -63,3 +66,45 @@ def test_the_way_is_one_that_the_heads_allow(way: str, ranks: int, heads: int, k
 def test_ulysses_that_the_heads_do_not_allow_is_refused() -> None:
     with pytest.raises(UserError, match="3 ranks cannot share 16 query and 8 key/value heads"):
         context_parallel.choose("ulysses", 3, 16, 8)
+
+
+GPT_OSS = ("--module", "gpt_oss", "--config", "gpt_oss_debugmodel")
+CP = "--parallelism.context_parallel_degree"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((*GPT_OSS, "--npu.context_parallel", "ring"), "has attention sinks, which are not merged between ranks"),
+        ((*LLAMA, "--training.seq_len", "72", "--npu.context_parallel", "ring"), "seq_len 72 is not divisible by 16"),
+        ((*LLAMA, "--parallelism.context_parallel_load_balancer", "ptrr"), "reorders block masks, which the NPU"),
+    ],
+)
+def test_what_a_way_does_not_serve_is_refused_before_the_start(
+    data: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    entry._prepare_process()
+    with pytest.raises(UserError, match=message):
+        entry._configure(str(data), [*SMALL, *flags, CP, "8", "--training.local_batch_size", "1"])
+
+
+def test_a_window_is_refused_where_keys_go_round() -> None:
+    module = attention.NPUAttention.Config(window_size=(5, 0), context_parallel="ring").build()
+    mesh = SimpleNamespace(size=lambda: 2)
+    with pytest.raises(UserError, match=r"window \(5, 0\): keys that go round the ranks are attended to causally"):
+        module.parallelize(SimpleNamespace(get_optional_mesh=lambda name: mesh))
+
+
+@pytest.mark.parametrize(
+    ("flags", "balancer"),
+    [(("--npu.context_parallel", "ring"), "headtail"), (("--npu.context_parallel", "all_gather"), None), ((), None),
+     (("--npu.context_parallel", "ring", "--npu.converters", "reference"), None)],
+)  # fmt: skip
+def test_rows_are_cut_as_the_way_needs(
+    data: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], balancer: str | None
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    entry._prepare_process()
+    config = entry._configure(str(data), [*LLAMA, *SMALL, CP, "2", *flags])
+    assert config.parallelism.context_parallel_load_balancer == balancer

@@ -40,11 +40,12 @@ class NPUConfig:
 
     reference_parts: list[str] = field(default_factory=list)
     """Parts that preset reference serves although the preset is another: attention, norm, rope, swiglu, experts,
-    router, dispatch, loss. To find out which converter a difference comes from."""
+    router, dispatch, loss, optimizer. To find out which converter a difference comes from."""
 
-    context_parallel: Literal["auto", "ulysses", "all_gather"] = "auto"
+    context_parallel: Literal["auto", "ulysses", "all_gather", "ring"] = "auto"
     """How ranks attend that share rows (--parallelism.context_parallel_degree). ulysses: they trade tokens for heads.
-    all_gather: each gets all keys and values. auto: ulysses where the ranks divide the heads."""
+    all_gather: each gets all keys and values. ring: keys and values travel from rank to rank (causal attention without
+    window or sinks). auto: ulysses where the ranks divide the heads, else all_gather."""
 
     hf32: bool = False
     """Let float32 matrix products use the cube unit's 19-bit HF32 inputs: faster, less exact."""

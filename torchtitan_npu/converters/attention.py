@@ -17,10 +17,8 @@ With context parallelism a rank's queries are a chunk of every row: see `context
 The flex replacement is also a `VarlenAttention.Config`, which is what makes upstream build offsets, not block masks.
 """
 
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from types import MethodType
 from typing import Any
 
@@ -32,46 +30,20 @@ from torchtitan.models.gpt_oss.model import Attention as GptOssAttention
 from torchtitan.protocols.module import Module
 from torchtitan.protocols.sharding import ShardingConfig
 
-from torchtitan_npu.converters import context_parallel
+from torchtitan_npu.converters import context_parallel, packed
 from torchtitan_npu.converters.context_parallel import Context, Way
+from torchtitan_npu.converters.ring_attention import ring_attention
 from torchtitan_npu.errors import UserError
 
 _CAUSAL, _BAND, _FULL = 3, 4, 0  # sparse_mode of the operator
-_MASK_SIDE = 2048  # the compressed mask's size, fixed by the operator for causal and band modes
 _UNLIMITED = 2147483647
-
-
-class _LastOffsets:
-    """Host copy of the offsets tensor seen last, found again by identity: one device read a step, not one a layer."""
-
-    def __init__(self) -> None:
-        self._tensor: weakref.ref[torch.Tensor] | None = None
-        self._version = -1
-        self._ends: list[int] = []
-
-    def ends(self, offsets: torch.Tensor) -> list[int]:
-        """Where each document ends. The first offset is always 0 and is not passed on."""
-        seen = self._tensor() if self._tensor is not None else None
-        version = offsets._version
-        if seen is not offsets or self._version != version:
-            self._ends = offsets.tolist()[1:]
-            self._tensor, self._version = weakref.ref(offsets), version
-        return self._ends
-
-
-_last_offsets = _LastOffsets()
-
-
-@cache
-def _compressed_mask(device: torch.device) -> torch.Tensor:
-    return torch.triu(torch.ones(_MASK_SIDE, _MASK_SIDE, dtype=torch.bool, device=device), diagonal=1)
 
 
 def _pattern(left: int, right: int, device: torch.device) -> dict[str, Any]:
     """The operator's arguments for a window of `left` tokens before and `right` after; -1 is unlimited."""
     if (left, right) == (-1, -1):
         return {"sparse_mode": _FULL}
-    mask = _compressed_mask(device)
+    mask = packed.compressed_mask(device)
     if (left, right) == (-1, 0):
         return {"sparse_mode": _CAUSAL, "atten_mask": mask}
     return {"sparse_mode": _BAND, "atten_mask": mask, "pre_tockens": left, "next_tockens": right}
@@ -79,26 +51,21 @@ def _pattern(left: int, right: int, device: torch.device) -> dict[str, Any]:
 
 def _lengths(
     query: torch.Tensor, key: torch.Tensor, offsets: torch.Tensor, rows: int, rank: int
-) -> tuple[list[int], list[int], list[tuple[int, int]] | None]:
+) -> tuple[list[int], list[int], list[packed.Span] | None]:
     """Ends of the documents among queries and among keys, and which keys are kept; None where all are."""
-    ends = _last_offsets.ends(offsets)
+    ends = packed.last_offsets.ends(offsets)
     if query.shape[0] == key.shape[0]:
         return ends, ends, None
     part = context_parallel.segments(ends, rows, key.shape[0] // rows, query.shape[0] // rows, rank)
     return part.query_ends, part.key_ends, part.keys
 
 
-def _part(x: torch.Tensor, kept: list[tuple[int, int]] | None) -> torch.Tensor:
-    return x if kept is None else torch.cat([x[begin:end] for begin, end in kept])
-
-
-def _spread(grad: torch.Tensor, kept: list[tuple[int, int]] | None, whole: torch.Tensor) -> torch.Tensor:
+def _spread(grad: torch.Tensor, kept: list[packed.Span] | None, whole: torch.Tensor) -> torch.Tensor:
     """The gradient of the kept keys as one of all keys."""
     if kept is None:
         return grad
     result = torch.zeros_like(whole)
-    for part, (begin, end) in zip(grad.split([end - begin for begin, end in kept]), kept, strict=True):
-        result[begin:end] = part
+    packed.put(result, kept, grad)
     return result
 
 
@@ -120,7 +87,7 @@ def _attention(
     Queries are the chunk that context-parallel rank `rank` has of each of `rows` rows; without it they are all.
     """
     query_ends, key_ends, kept = _lengths(query, key, offsets, rows, rank)
-    key, value = _part(key, kept), _part(value, kept)
+    key, value = packed.tokens(key, kept), packed.tokens(value, kept)
     output, row_max, row_sum, *_ = torch.ops.npu.npu_fusion_attention(
         query,
         key,
@@ -162,7 +129,7 @@ def _attention_backward(
     """Gradients of query, key, value and sinks; the last is empty without sinks."""
     query_ends, key_ends, kept = _lengths(query, key, offsets, rows, rank)
     whole = key, value
-    key, value = _part(key, kept), _part(value, kept)
+    key, value = packed.tokens(key, kept), packed.tokens(value, kept)
     grads = torch.ops.npu.npu_fusion_attention_grad(
         query,
         key,
@@ -235,8 +202,13 @@ class PackedAttention(Module):
                     f"attention window {self.window_size} needs keys of later ranks, which all_gather leaves out",
                     "--npu.context_parallel ulysses",
                 )
+            if self.way == "ring" and self.window_size != (-1, 0):
+                raise UserError(
+                    f"attention window {self.window_size}: keys that go round the ranks are attended to causally, all",
+                    "--npu.context_parallel auto",
+                )
             self.context = Context(mesh, self.way)
-            if self.context.way == "ulysses" and self._sharding_config is not None:
+            if self.context.way != "all_gather" and self._sharding_config is not None:
                 self._sharding_config = context_parallel.without_gathering(self._sharding_config)
         super().parallelize(parallel_dims)
 
@@ -268,6 +240,9 @@ class NPUAttention(PackedAttention):
     ) -> torch.Tensor:
         refuse_score_mod(kwargs.get("score_mod"))
         sinks = _sinks(out_transform)
+        scale = q_BLNH.shape[-1] ** -0.5 if scale is None else scale
+        if self.context is not None and self.context.way == "ring":
+            return self._ring(q_BLNH, k_BLNH, v_BLNH, attention_masks.cu_seq_q, sinks, scale, self.context)
         trading = self.context if self.context is not None and self.context.way == "ulysses" else None
         query, key, value = q_BLNH, k_BLNH, v_BLNH
         if trading is not None:
@@ -280,13 +255,32 @@ class NPUAttention(PackedAttention):
             value.flatten(0, 1),
             attention_masks.cu_seq_q,
             None if sinks is None else sinks.float(),
-            query.shape[-1] ** -0.5 if scale is None else scale,
+            scale,
             *self.window_size,
             batch,
             0 if self.context is None else self.context.rank,
         )
         output = output.view(batch, length, heads, -1)
         return output if trading is None else context_parallel.heads_for_tokens(output, trading)
+
+    @staticmethod
+    def _ring(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        offsets: torch.Tensor,
+        sinks: torch.Tensor | None,
+        scale: float,
+        context: Context,
+    ) -> torch.Tensor:
+        if sinks is not None:
+            raise UserError(
+                "attention sinks are not served by npu.context_parallel ring", "--npu.context_parallel auto"
+            )
+        batch, chunk, heads, _ = query.shape
+        query, key, value = (x.flatten(0, 1) for x in (query, key, value))
+        output, _, _ = ring_attention(query, key, value, offsets, scale, batch, context.group_name)
+        return output.view(batch, chunk, heads, -1)
 
 
 def _sinks(out_transform: Callable | None) -> torch.Tensor | None:

@@ -23,6 +23,7 @@ class NPUSelectiveAC(SelectiveAC):
         ours = torch.ops.torchtitan_npu
         return super().get_save_ops() | {
             ours.attention.default,
+            ours.ring_attention.default,
             ours.gating_top_k.default,
             ours.counts_on_host.default,
         }

@@ -1,13 +1,15 @@
 """A sequence spread over ranks, for attention: which tokens a rank has, and the exchanges that bring the others.
 
-Each rank holds one contiguous chunk of every row. Two ways to attend over whole rows:
+Each rank holds one contiguous chunk of every row (`ring`: two). Three ways to attend over whole rows:
 
 - `all_gather`: a rank keeps its queries and gets the keys and values of all ranks. Any number of heads.
 - `ulysses`: ranks trade tokens for heads, each attends over whole rows with its share of the heads, and they trade
   back. Sends less, and every rank has the same work; the ranks must divide the query heads, and the key/value heads,
   unless these divide the ranks: then each is given to several ranks.
+- `ring`: keys and values travel from rank to rank. Any number of heads, no rank holds whole rows, every rank has the
+  same work; causal without window or sinks. See `ring_attention`.
 
-Documents of a packed row stay apart in both.
+Documents of a packed row stay apart in all.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +22,7 @@ from torchtitan.protocols.sharding import LocalMapConfig, ShardingConfig
 
 from torchtitan_npu.errors import UserError
 
-Way = Literal["ulysses", "all_gather"]
+Way = Literal["ulysses", "all_gather", "ring"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,10 @@ class Context:
     def rank(self) -> int:
         return self.mesh.get_local_rank()
 
+    @property
+    def group_name(self) -> str:
+        return self.mesh.get_group().group_name
+
 
 def divides(ranks: int, heads: int, kv_heads: int) -> bool:
     """Whether heads can be shared out: query heads evenly, key/value heads evenly or each to several ranks."""
@@ -53,7 +59,7 @@ def choose(way: Way | Literal["auto"], ranks: int, heads: int, kv_heads: int) ->
     if way == "ulysses" and not divides(ranks, heads, kv_heads):
         raise UserError(
             f"npu.context_parallel ulysses: {ranks} ranks cannot share {heads} query and {kv_heads} key/value heads",
-            "--npu.context_parallel all_gather, or a context_parallel_degree that divides the heads",
+            "--npu.context_parallel all_gather or ring, or a context_parallel_degree that divides the heads",
         )
     if way == "auto":
         return "ulysses" if divides(ranks, heads, kv_heads) else "all_gather"

@@ -1,4 +1,4 @@
-"""Rows cut into a contiguous chunk for each rank, document offsets left whole."""
+"""Rows cut into chunks for each rank, document offsets left whole."""
 
 import copy
 from collections.abc import Callable
@@ -23,9 +23,8 @@ def keep_offsets(original: Callable) -> Callable:
         masks = extra_kwargs.get("attention_masks")
         if not isinstance(masks, VarlenMetadata):
             return original(inputs, labels, extra_kwargs, cp_mesh, device, load_balancer_type, ptrr_mask_key)
-        # The order of tokens within a row is kept: no balancing.
         without = {name: value for name, value in extra_kwargs.items() if name != "attention_masks"}
-        inputs, labels, cut = original(inputs, labels, without, cp_mesh, device, None, None)
+        inputs, labels, cut = original(inputs, labels, without, cp_mesh, device, load_balancer_type, None)
         return inputs, labels, {**cut, "attention_masks": masks}
 
     return prepare
