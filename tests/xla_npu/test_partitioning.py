@@ -53,6 +53,17 @@ PROGRAMS = {
     "any": lambda x: (x > 3).any(0),
     "product of elements": lambda x: (x / 3).prod(0),
     "loop": lambda x: jax.lax.scan(lambda c, y: (jnp.tanh(c + y), c.sum()), x[0], x),
+    "loop over columns": lambda x: jax.lax.scan(lambda c, y: (c * 0.5 + y, (c @ x).max()), x[:, 0], x.T),
+    "loop in a loop": lambda x: jax.lax.fori_loop(
+        0, 3, lambda i, t: jax.lax.fori_loop(0, 2, lambda j, u: jnp.sin(u) + u[i + j], t), x
+    ),
+    "loop until a sum": lambda x: jax.lax.while_loop(lambda t: jnp.abs(t).sum() > 10, lambda t: t[::-1] * 0.7, x),
+    "branch in a loop": lambda x: jax.lax.scan(
+        lambda c, y: (jax.lax.cond(y.sum() > 0, lambda t: t + y, lambda t: t.cumsum(0), c), c[:, 0]), x, x
+    ),
+    "gradient of a loop": jax.grad(
+        lambda x: jax.lax.scan(lambda c, y: (jnp.tanh(c @ x.T @ x) + y, None), x[0], x)[0].sum()
+    ),
     "branch": lambda x: jax.lax.cond(x[0, 0] > 0, lambda t: t * 2, lambda t: t - 1, x),
     "random": lambda x: x + jax.random.normal(jax.random.PRNGKey(0), x.shape),
     "gradient": jax.grad(lambda x: jnp.sum(jnp.tanh(x @ x.T) ** 2)),
@@ -115,6 +126,36 @@ def test_scatters_add_to_terms_where_the_updates_are(mesh):
         want = np.zeros((3, 2), np.float32)
         np.add.at(want, places[4 * half : 4 * half + 4], values[4 * half : 4 * half + 4])
         np.testing.assert_array_equal(terms[device.id], want)
+
+
+def test_a_loop_works_on_shards(mesh):
+    """Layers split over "b", examples over "a": no device has all of either, and one sum a layer is exchanged."""
+    x, up, down = data(8, 6) / 9, data(3, 6, 10) / 9, data(3, 10, 6)[:, ::-1] / 9
+
+    def layers(x, up, down):
+        return jax.lax.scan(lambda c, w: (c + jax.nn.relu(c @ w[0]) @ w[1], None), x, (up, down))[0]
+
+    specs = P("a"), P(None, None, "b"), P(None, "b")
+    run = jax.jit(layers, in_shardings=[NamedSharding(mesh, spec) for spec in specs])
+    with jax.default_device(jax.devices("cpu")[0]):
+        want = jax.jit(layers)(x, up, down)
+    np.testing.assert_allclose(run(x, up, down), want, rtol=1e-5, atol=1e-5)
+    text = run.lower(x, up, down).compile().as_text()
+    assert text.count("all-reduce(") == 1
+    assert not any(f"{name}(" in text for name in ("all-gather", "all-to-all", "collective-permute"))
+
+
+def test_sums_that_do_not_wait_for_each_other_are_made_at_once(mesh):
+    x, y = data(8, 4), data(8, 2) + 1
+
+    def program(x, y):
+        a, b, c = x.sum(0), y.sum(0), (x * x).sum()
+        return a * 2, b + 1, c, (x * c).sum(0)  # the last one waits for `c`
+
+    run = jax.jit(program, in_shardings=NamedSharding(mesh, P("a")))
+    for got, want in zip(run(x, y), program(x, y), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    assert run.lower(x, y).compile().as_text().count("all-reduce(") == 2
 
 
 def test_collectives_by_name(mesh):

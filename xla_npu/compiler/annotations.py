@@ -53,6 +53,8 @@ def sharding_of(value: ir.Value, known: dict[str, Mesh], main: Any) -> Sharding 
     if isinstance(owner, ir.Block):
         if owner.owner.name == "sdy.manual_computation":
             return _inside(owner.owner, ir.BlockArgument(value).arg_number, known)
+        if owner.owner.name == "stablehlo.while":  # what goes round is spread like what comes out
+            return sharding_of(owner.owner.results[ir.BlockArgument(value).arg_number], known, main)
         if owner.owner != main or "arg_attrs" not in main.attributes:
             return None
         values = entries(ir.ArrayAttr(main.attributes["arg_attrs"])[ir.BlockArgument(value).arg_number])

@@ -67,15 +67,17 @@ def without_places(module: ir.Module) -> bytes:
     return buffer.getvalue()
 
 
-def run_passes(module: ir.Module, pipeline: str) -> None:
-    """Runs a pass pipeline on the module in place.
+def run_passes(module: ir.Module, pipeline: str, *, verified: bool = True) -> None:
+    """Runs a pass pipeline on the module in place. `verified`: the module has to be valid after each pass.
 
     Raises:
         Unsupported: a pass failed; the message is MLIR's.
     """
     try:
         with module.context:
-            PassManager.parse(f"builtin.module({pipeline})").run(module.operation)
+            manager = PassManager.parse(f"builtin.module({pipeline})")
+            manager.enable_verifier(verified)
+            manager.run(module.operation)
     except ir.MLIRError as error:
         details = [str(d.message) for d in getattr(error, "error_diagnostics", [])]
         raise Unsupported("; ".join(details) or f"MLIR pass failed: {error}") from error
