@@ -203,6 +203,16 @@ CONVERTERS = (
         delete_when="upstream's metrics processor takes additional loggers from its configuration",
         presets=("npu", "reference", "none"),
     ),
+    Converter(
+        name="validator",
+        part="validation",
+        target="torchtitan.components.validate.Validator.Config",
+        factory="torchtitan_npu.validation.npu_validator",
+        operator="",
+        saves="nothing: gives the loss of multi-token prediction the positions, without which it raises",
+        delete_when="upstream's validator passes positions to the loss, as its training loop does",
+        presets=("npu", "reference", "none"),
+    ),
 )
 
 

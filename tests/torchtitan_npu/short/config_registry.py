@@ -1,6 +1,6 @@
 """Upstream's debug models with fewer layers, for runs of many ranks."""
 
-from torchtitan.models.deepseek_v3.config_registry import deepseek_v3_debugmodel
+from torchtitan.models.deepseek_v3.config_registry import deepseek_v3_debugmodel, deepseek_v3_debugmodel_mtp
 from torchtitan.models.gpt_oss.config_registry import gpt_oss_debugmodel
 from torchtitan.models.llama3.config_registry import llama3_debugmodel_varlen_attn
 from torchtitan.trainer import Trainer
@@ -15,6 +15,11 @@ def _first(config: Trainer.Config, layers: int) -> Trainer.Config:
 def deepseek() -> Trainer.Config:
     """One dense layer and three with experts; latent attention."""
     return _first(deepseek_v3_debugmodel(), 4)
+
+
+def multi_token() -> Trainer.Config:
+    """One dense layer and one with experts, and the layer that predicts a second token."""
+    return _first(deepseek_v3_debugmodel_mtp(), 2)
 
 
 def gpt_oss() -> Trainer.Config:
