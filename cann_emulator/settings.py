@@ -20,6 +20,7 @@ DEFAULTS = {
     "CANN_EMULATOR_HBM_GB": "64",
 }
 MAX_DEVICES = 1024
+_SMALLEST_HBM = 0.01  # GiB; torch_npu takes memory in pieces of 2 and 20 MiB
 
 
 class BadSetting(Exception):
@@ -40,11 +41,11 @@ def _soc(value: str) -> None:
 
 def _hbm(value: str) -> None:
     try:
-        positive = 0 < float(value) < float("inf")
+        fits = _SMALLEST_HBM <= float(value) < float("inf")
     except ValueError:
-        positive = False
-    if not positive:
-        raise BadSetting("a number of GiB greater than 0 is wanted")
+        fits = False
+    if not fits:
+        raise BadSetting(f"a number of GiB of at least {_SMALLEST_HBM} is wanted")
 
 
 def _folder(value: str) -> None:

@@ -172,6 +172,20 @@ def _numbers(config: Any) -> None:
         )
 
 
+def _learning_rates(config: Any) -> None:
+    for number, group in enumerate(config.optimizer.param_groups):
+        rate = group.optimizer_kwargs.get("lr", 0.0)
+        if not 0 <= rate < float("inf"):
+            flag = f"optimizer.param-groups.{number}.optimizer-kwargs.lr"
+            raise UserError(f"{flag} {rate} is no learning rate", f"--{flag} 3e-4, for example")
+
+
+def _seed(config: Any) -> None:
+    seed = config.debug.seed
+    if seed is not None and not -(2**63) <= seed < 2**63:
+        raise UserError(f"debug.seed {seed} does not fit into 64 bits", "--debug.seed 42, for example")
+
+
 def _shapes(config: Any) -> None:
     parallelism, training = config.parallelism, config.training
     _divides("training.seq_len", training.seq_len, _sequence_divisor(config))
@@ -244,6 +258,8 @@ def _output(config: Any) -> None:
 
 _RULES = (
     _numbers,
+    _learning_rates,
+    _seed,
     _kernels,
     _graphs,
     unserved.check,

@@ -126,6 +126,7 @@ def test_a_chosen_task_queue_is_kept_with_a_warning():
         ("CANN_EMULATOR_DEVICES", "0", "a whole number from 1"),
         ("CANN_EMULATOR_HBM_GB", "64GB", "a number of GiB"),
         ("CANN_EMULATOR_HBM_GB", "-1", "a number of GiB"),
+        ("CANN_EMULATOR_HBM_GB", "1e-12", "a number of GiB of at least 0.01"),
         ("CANN_EMULATOR_HBM_GB", "nan", "a number of GiB"),
         ("CANN_EMULATOR_TRACE", "/no/such/folder/trace.json", "a file in an existing folder"),
         ("CANN_EMULATOR_STATS", __file__, "it is a file"),

@@ -1,6 +1,8 @@
 """`torchtitan-npu prepare`: what it reads, what it refuses, and that it gives the same files each time."""
 
 import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow
@@ -50,6 +52,46 @@ def test_a_second_run_does_nothing(tmp_path: Path, lines: Path) -> None:
     assert "up to date" in run(tmp_path / "out", lines)[-1]
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
     assert "wrote" in run(tmp_path / "out", lines, vocab_size=310)[-1]
+
+
+def two_at_once(output: Path, lines: Path, after: Callable[[], None]) -> list[str]:
+    """What a second run says that begins in the middle of a first; the first goes on with `after`."""
+    waiting, said = threading.Event(), []
+
+    def first_says(line: str) -> None:
+        if "documents for training" in line:
+            other.start()
+            assert waiting.wait(60)
+            after()
+
+    def second_says(line: str) -> None:
+        said.append(line)
+        if "waiting for it" in line:
+            waiting.set()
+
+    settings = {"files": [str(lines)], "output": str(output), "tokenizer": None, "vocab_size": 300, "field": "text"}
+    other = threading.Thread(target=lambda: prepare.run(say=second_says, held_out=0.25, **settings))
+    try:
+        prepare.run(say=first_says, held_out=0.25, **settings)
+    finally:
+        other.join(60)
+    return said
+
+
+def test_of_two_runs_at_once_into_a_new_folder_the_second_finds_it_made(tmp_path: Path, lines: Path) -> None:
+    assert "up to date" in two_at_once(tmp_path / "out", lines, lambda: None)[-1]
+    run(tmp_path / "alone", lines)
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "alone")
+
+
+def test_a_run_that_waited_for_one_that_failed_makes_the_folder_itself(tmp_path: Path, lines: Path) -> None:
+    def fail() -> None:
+        raise RuntimeError("interrupted")
+
+    with pytest.raises(RuntimeError, match="interrupted"):
+        two_at_once(tmp_path / "out", lines, fail)
+    run(tmp_path / "alone", lines)
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "alone")
 
 
 def test_held_out_documents_are_not_in_the_training_text(tmp_path: Path, lines: Path) -> None:

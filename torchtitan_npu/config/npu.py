@@ -22,6 +22,12 @@ class HcclConfig:
     deterministic: bool = False
     """Sum in a fixed order, so that a rerun gives the same bits (HCCL_DETERMINISTIC)."""
 
+    def __post_init__(self) -> None:
+        smallest = {"connect_timeout_seconds": 1, "exec_timeout_seconds": 0, "buffer_mb": 1}
+        for name, least in smallest.items():
+            if (value := getattr(self, name)) is not None and value < least:
+                raise ValueError(f"npu.hccl.{name} must be at least {least}, got {value}")
+
     def environment(self) -> dict[str, str]:
         values = {
             "HCCL_CONNECT_TIMEOUT": self.connect_timeout_seconds,

@@ -5,12 +5,13 @@ order the first time, and neighbours are alike), the split is by position and th
 """
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -44,32 +45,63 @@ def run(
     if not texts:
         raise UserError("the input holds no text", "name files that hold text")
     request = _request(texts, tokenizer, vocab_size, held_out)
-    if data.complete() and _made_for(data) == request:
-        say(f"prepare: {output} is up to date")
-        return data
-    _refuse_foreign(data)
-
-    random.Random(0).shuffle(texts)
-    training, validation = _split(texts, held_out)
-    # Everything is made beside what is there, which is replaced when nothing can fail any more.
-    made = PreparedData(data.root / _UNFINISHED)
     fresh = not data.root.exists()
-    shutil.rmtree(made.root, ignore_errors=True)
-    try:
-        _write(made.train, training)
-        _write(made.held_out, validation)
-        say(f"prepare: {len(training)} documents for training, {len(validation)} held out")
-        size = _tokenizer(tokenizer, vocab_size, training, made, say)
-        manifest = {"request": request, "documents": len(training), "held_out": len(validation), "vocabulary": size}
-        made.manifest.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-        _replace(data, made)
-    finally:
+    with _alone(data.root, say):
+        if data.complete() and _made_for(data) == request:
+            say(f"prepare: {output} is up to date")
+            return data
+        _refuse_foreign(data)
+        # Everything is made beside what is there, which is replaced when nothing can fail any more.
+        made = PreparedData(data.root / _UNFINISHED)
         shutil.rmtree(made.root, ignore_errors=True)
-        if fresh:
-            with contextlib.suppress(OSError):  # it holds what was made
-                data.root.rmdir()
+        try:
+            _make(made, texts, tokenizer, vocab_size, held_out, request, say)
+            _replace(data, made)
+        finally:
+            shutil.rmtree(made.root, ignore_errors=True)
+            if fresh:
+                with contextlib.suppress(OSError):  # it holds what was made
+                    data.root.rmdir()
     say(f"prepare: wrote {output}")
     return data
+
+
+@contextlib.contextmanager
+def _alone(root: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """The folder, made if it is not there, while no other run of prepare has it."""
+    while True:
+        root.mkdir(parents=True, exist_ok=True)
+        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"prepare: another run is writing {root}; waiting for it")
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            if root.exists() and os.path.samestat(os.fstat(folder), root.stat()):
+                yield
+                return  # else the other run failed and has removed it
+        finally:
+            os.close(folder)
+
+
+def _make(
+    made: PreparedData,
+    texts: list[str],
+    tokenizer: str | None,
+    vocab_size: int,
+    held_out: float,
+    request: dict[str, object],
+    say: Callable[[str], None],
+) -> None:
+    random.Random(0).shuffle(texts)
+    training, validation = _split(texts, held_out)
+    _write(made.train, training)
+    _write(made.held_out, validation)
+    say(f"prepare: {len(training)} documents for training, {len(validation)} held out")
+    size = _tokenizer(tokenizer, vocab_size, training, made, say)
+    manifest = {"request": request, "documents": len(training), "held_out": len(validation), "vocabulary": size}
+    made.manifest.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
 def _split(texts: Sequence[str], held_out: float) -> tuple[list[str], list[str]]:
