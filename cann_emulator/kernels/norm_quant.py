@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 
+from cann_emulator.kernels import registry
 from cann_emulator.kernels.norm import rms_normalised
 from cann_emulator.kernels.precision import deliver, wide
 from cann_emulator.kernels.quantisation import quantise_rows, write_quantised
@@ -37,7 +38,32 @@ def rms_norm_quant_v3(x, gamma, scale, offset, beta, epsilon, divide, want_rstd,
         deliver(rstd, statistic)
 
 
+# What A2 and A3 have binaries for: dtypes of x, of the scales and of the zero points.
+_BINARIES = (
+    (torch.float16, torch.float32, torch.int32),
+    (torch.bfloat16, torch.bfloat16, torch.bfloat16),
+)
+
+
+def _check_binary(x: torch.Tensor, scales, zero_points) -> None:
+    if registry.product() not in ("Atlas A2", "Atlas A3"):
+        return
+    for scale, zero_point in zip(scales, zero_points, strict=True):
+        given = [None if tensor is None else tensor.dtype for tensor in (scale, zero_point)]
+        fits = (
+            x.dtype == of_x and given[0] in (None, of_scale) and given[1] in (None, of_zero)
+            for of_x, of_scale, of_zero in _BINARIES
+        )
+        if not any(fits):
+            refuse(
+                561000,
+                f"AddRmsNormQuant has no kernel binary for x {x.dtype}, scales {given[0]}, zero points {given[1]}; it"
+                " has them for float16, float32, int32 and for bfloat16 throughout",
+            )
+
+
 def _add_rms_norm_quant(x1, x2, gamma, scales, zero_points, beta, epsilon, divide, outputs, x, plain) -> None:
+    _check_binary(x1, scales, zero_points)
     total = wide(x1) + wide(x2)
     deliver(x, total)
     values, _ = _norm(total, wide(gamma), epsilon)

@@ -7,6 +7,7 @@ Python kernel. Rows and limits are data in `cann_emulator/signatures/`; function
 import ast
 import importlib
 import json
+import os
 import pkgutil
 import re
 import tomllib
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
+
+from cann_emulator import settings
 
 SIGNATURES = Path(__file__).parent.parent / "signatures"
 _FUNCTIONS: dict[str, Callable] = {}
@@ -168,7 +171,34 @@ def functions() -> dict[str, Callable]:
     package = importlib.import_module(__package__ or "cann_emulator.kernels")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
-    return _FUNCTIONS
+    return _FUNCTIONS | {name: _absent(name, products) for name, products in _absences()}
+
+
+def soc() -> str:
+    """The emulated SoC's name."""
+    return os.environ.get("CANN_EMULATOR_SOC") or settings.DEFAULTS["CANN_EMULATOR_SOC"]
+
+
+def product() -> str:
+    """The emulated SoC's product, such as "Atlas A3"."""
+    return settings.SOCS[soc()]
+
+
+def _absences() -> Iterator[tuple[str, list[str]]]:
+    """The operators that the emulated product has no kernel of, and the products that have one."""
+    table = tomllib.loads((SIGNATURES / "products.toml").read_text())
+    for name, products in table.items():
+        if name not in signatures() or not set(products) <= set(settings.SOCS.values()):
+            raise ValueError(f"products.toml: {name} = {products}: no such operator or product")
+        if product() not in products:
+            yield name, products
+
+
+def _absent(name: str, products: list[str]) -> Callable:
+    def function(*args: object) -> NoReturn:
+        refuse(561000, f"{name} has no kernel binary for {soc()}; it exists for {', '.join(products)}")
+
+    return function
 
 
 @cache

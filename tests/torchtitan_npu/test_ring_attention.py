@@ -54,6 +54,20 @@ def test_every_rank_has_the_same_work(ranks: int) -> None:
     assert {pairs(rank) for rank in range(ranks)} == {LENGTH * (LENGTH + 1) // 2 // ranks}
 
 
+def test_merging_with_and_without_the_operator_gives_the_same() -> None:
+    torch.manual_seed(0)
+    output, statistic = (5, 3, 16), (5, 3, 1)
+    parts = [
+        (
+            torch.randn(output).npu(),
+            torch.randn(statistic).expand(5, 3, 8).npu(),
+            torch.rand(5, 3, 1).expand(5, 3, 8).npu(),
+        )
+        for _ in range(2)
+    ]
+    torch.testing.assert_close(ring_attention._merge_fused(*parts), ring_attention._merge_composed(*parts))
+
+
 @pytest.mark.parametrize(
     ("ranks", "mode"),
     [

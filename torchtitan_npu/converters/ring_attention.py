@@ -1,7 +1,8 @@
 """Attention over rows spread over ranks, whose keys and values travel from rank to rank: ring attention.
 
 Operators: torch_npu's `npu_fusion_attention` in TND layout for what a rank's queries see of one rank's keys, and
-`npu_ring_attention_update`, which merges two such results by their softmax maxima and sums. While a rank attends to the
+`npu_ring_attention_update`, which merges two such results by their softmax maxima and sums; on a SoC without it, Ascend
+950, torch's own operators do. While a rank attends to the
 keys it has, they are on their way to the next rank, so that no rank ever holds the keys of whole rows. In backward the
 keys go round once more, and with them the sum of their gradients, which is home again after the last rank.
 
@@ -15,12 +16,14 @@ Constraints: causal attention within documents; no window and no sinks.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import ProcessGroup, _resolve_process_group
 
+from torchtitan_npu import kernel_packages
 from torchtitan_npu.converters import packed
 from torchtitan_npu.converters.packed import Span, compressed_mask, last_offsets, tokens
 
@@ -141,9 +144,28 @@ Result = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Output [tokens, heads, width] in float32, row maxima and sums [tokens, heads, 8]."""
 
 
+@cache
+def _has_update() -> bool:
+    """Whether the SoC has a kernel of `npu_ring_attention_update`."""
+    return kernel_packages.family(torch.npu.get_device_name()) in ("ascend910b", "ascend910_93")
+
+
 def _merge(before: Result, now: Result) -> Result:
-    """Two results over different keys as one over both. The operator's TND layout wants widths of a multiple of 64;
-    in its layout SBH, tokens of a batch of one, the statistics are [1, heads, tokens, 8]."""
+    """Two results over different keys as one over both."""
+    return _merge_fused(before, now) if _has_update() else _merge_composed(before, now)
+
+
+def _merge_composed(before: Result, now: Result) -> Result:
+    highest = torch.maximum(before[1], now[1])
+    masses = [row_sum * (row_max - highest).exp() for _, row_max, row_sum in (before, now)]
+    total = masses[0] + masses[1]
+    shares = [(mass / total)[..., :1] for mass in masses]
+    return before[0] * shares[0] + now[0] * shares[1], highest, total
+
+
+def _merge_fused(before: Result, now: Result) -> Result:
+    """The operator's TND layout wants widths of a multiple of 64; in its layout SBH, tokens of a batch of one, the
+    statistics are [1, heads, tokens, 8]."""
     arguments = [
         x
         for output, *statistics in (before, now)
