@@ -158,6 +158,19 @@ def test_sums_that_do_not_wait_for_each_other_are_made_at_once(mesh):
     assert run.lower(x, y).compile().as_text().count("all-reduce(") == 2
 
 
+@pytest.mark.parametrize("spec", [P(), P("a")], ids=str)
+def test_results_in_host_memory_and_back(spec, mesh):
+    x = data(8, 4)
+    host, device = (NamedSharding(mesh, spec, memory_kind=kind) for kind in ("pinned_host", "device"))
+    put = jax.jit(lambda t: (t * 2, jax.device_put(t + 1, jax.memory.Space.Host)), out_shardings=(host, None))
+    doubled, more = put(jax.device_put(x, device))
+    assert {doubled.sharding.memory_kind, more.sharding.memory_kind} == {"pinned_host"}
+    back = jax.jit(lambda t: jax.device_put(t, jax.memory.Space.Device) - x, donate_argnums=0)(doubled)
+    assert back.sharding.memory_kind == "device"
+    np.testing.assert_array_equal(back, x)
+    np.testing.assert_array_equal(more, x + 1)
+
+
 def test_collectives_by_name(mesh):
     x = data(8, 8)
 

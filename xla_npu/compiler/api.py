@@ -9,6 +9,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from xla_npu.compiler import cache, dump, rules
+from xla_npu.compiler.annotations import entries, function_types, main_function
 from xla_npu.compiler.backend import GraphEngine, graph_engine
 from xla_npu.compiler.cost import cost
 from xla_npu.compiler.errors import NeedsExpansion, OtherPrecision
@@ -91,6 +92,7 @@ def _localize(module: ir.Module, options: Options) -> Partitioned:
 
 def _compile(module: ir.Module, options: Options, settings: Settings, record: dump.Record) -> Executable:
     name = _name(module)
+    kinds_in, kinds_out = (_memory_kinds(module, which) for which in ("arg_attrs", "res_attrs"))
     local = _localize(module, options)
     module = local.module
     record.text("local", module)
@@ -108,7 +110,8 @@ def _compile(module: ir.Module, options: Options, settings: Settings, record: du
     sharding_in, sharding_out = (
         [(s.op_sharding() if s else REPLICATED).hex() for s in one] for one in (local.arguments, local.results)
     )
-    inputs, outputs = _ends(values, arguments, sharding_in), _ends(values, results, sharding_out)
+    inputs = _ends(values, arguments, sharding_in, kinds_in)
+    outputs = _ends(values, results, sharding_out, kinds_out)
     given = _aliases(main, inputs, outputs)
     # Only a program of one model can let an output take an input's memory: steps before the last may still read it.
     aliases = given if len(steps) == 1 else []
@@ -152,13 +155,27 @@ def _schedule(module: ir.Module, options: Options, name: str) -> tuple[Schedule,
     return schedule, schedule.run(_identifier(name))
 
 
-def _ends(values: list[dict[str, Any]], buffers: list[int], shardings: list[str]) -> list[dict[str, Any]]:
+def _ends(
+    values: list[dict[str, Any]], buffers: list[int], shardings: list[str], kinds: list[str]
+) -> list[dict[str, Any]]:
     """Inputs or outputs as the plugin is told of them."""
     spread: list[str | None] = [*shardings] or [None] * len(buffers)
     return [
-        {**values[i], "value": i, "memory_kind": "device", "sharding": sharding}
-        for i, sharding in zip(buffers, spread, strict=True)
+        {**values[i], "value": i, "memory_kind": kind, "sharding": sharding}
+        for i, sharding, kind in zip(buffers, spread, kinds, strict=True)
     ]
+
+
+def _memory_kinds(module: ir.Module, which: str) -> list[str]:
+    """The memories of arguments ("arg_attrs") or results ("res_attrs"): the device's unless the program names one."""
+    main = main_function(module)
+    arguments, results = function_types(main)
+    found = ["device"] * len(arguments if which == "arg_attrs" else results)
+    if which in main.attributes:
+        for index, attributes in enumerate(map(entries, ir.ArrayAttr(main.attributes[which]))):
+            if "mhlo.memory_kind" in attributes:
+                found[index] = ir.StringAttr(attributes["mhlo.memory_kind"]).value
+    return found
 
 
 def _name(module: ir.Module) -> str:
@@ -179,17 +196,19 @@ def _aliases(main: Any, inputs: list[dict[str, Any]], outputs: list[dict[str, An
         return []
     pairs, donors = [], []
     for index, argument in enumerate(ir.ArrayAttr(main.attributes["arg_attrs"])):
-        entries = ir.DictAttr(argument)
-        if "tf.aliasing_output" in entries:
-            pairs.append((index, int(ir.IntegerAttr(entries["tf.aliasing_output"]).value)))
-        elif "jax.buffer_donor" in entries:
+        told = entries(argument)
+        if "tf.aliasing_output" in told:
+            output = int(ir.IntegerAttr(told["tf.aliasing_output"]).value)
+            if outputs[output]["memory_kind"] == inputs[index]["memory_kind"]:
+                pairs.append((index, output))
+        elif "jax.buffer_donor" in told:
             donors.append(index)
     taken = {output for _, output in pairs}
     for index in donors:
         same = [
             i
             for i, output in enumerate(outputs)
-            if i not in taken and all(output[k] == inputs[index][k] for k in ("dtype", "dims"))
+            if i not in taken and all(output[k] == inputs[index][k] for k in ("dtype", "dims", "memory_kind"))
         ]
         if same:
             taken.add(same[0])

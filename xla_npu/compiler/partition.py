@@ -64,6 +64,7 @@ def partition(module: ir.Module, options: Options) -> Partitioned:
         Unsupported: the program cannot be partitioned at all.
     """
     inline_calls(module)
+    _place_nothing(module)
     _mark_single(module, meshes(module))
     refine(module)
     known = meshes(module)
@@ -91,6 +92,14 @@ def partition(module: ir.Module, options: Options) -> Partitioned:
         raise Unsupported(f"the program cannot be partitioned: {result}")
     local = ir.Module.parse(result, module.context)
     return Partitioned(local, *spread, inspections)
+
+
+def _place_nothing(module: ir.Module) -> None:
+    """Takes out what says where a value is: inside a program in the device's memory; results say it themselves."""
+    for op in find(module, "stablehlo.custom_call"):
+        if ir.StringAttr(op.attributes["call_target_name"]).value == "annotate_device_placement":
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.erase()
 
 
 # Marks a host callback that one device makes for all of them.
