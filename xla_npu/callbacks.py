@@ -1,7 +1,8 @@
-"""Python functions that compiled programs call: for JAX's callbacks and debugging, and for linear algebra on the host.
+"""Python functions that compiled programs call, for JAX's callbacks and debugging; the plugin's way to the host.
 
 JAX's own lowering of a callback knows a fixed list of platforms. For `npu` the lowering here emits one custom call with
 a number; the plugin calls `_handle` with that number and the addresses of the operands and results in host memory.
+Functions that a program calls by name come the same way: see `host_calls`.
 """
 
 import ctypes
@@ -14,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from xla_npu import PLATFORM
+from xla_npu import PLATFORM, host_calls
 
 TARGET = "xla_npu.python_callback"
 
 _HANDLER = ctypes.CFUNCTYPE(
     ctypes.c_int,
-    ctypes.c_int64,
+    ctypes.c_char_p,
+    ctypes.c_char_p,
     ctypes.POINTER(ctypes.c_void_p),
     ctypes.POINTER(ctypes.c_void_p),
     ctypes.POINTER(ctypes.c_char),
@@ -39,7 +41,7 @@ class _Callback:
 
     def __call__(self, inputs: Any, outputs: Any) -> None:
         """Reads operands from and writes results to the given addresses."""
-        arrays = [_view(inputs[i], *kind).copy() for i, kind in enumerate(self.operands)]
+        arrays = [view(inputs[i], *kind).copy() for i, kind in enumerate(self.operands)]
         values = self.function(*arrays)
         if len(values) != len(self.results):
             raise RuntimeError(
@@ -54,14 +56,14 @@ class _Callback:
                 raise RuntimeError(
                     f"Incorrect output dtype for return value #{i}: Expected: {dtype}, Actual: {value.dtype}"
                 )
-            _view(outputs[i], shape, dtype)[...] = value
+            view(outputs[i], shape, dtype)[...] = value
 
 
 _numbers = itertools.count(1)
 _live: weakref.WeakValueDictionary[int, _Callback] = weakref.WeakValueDictionary()
 
 
-def _view(address: int | None, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def view(address: int | None, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """The array at an address of host memory."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if size == 0 or address is None:
@@ -70,12 +72,15 @@ def _view(address: int | None, shape: tuple[int, ...], dtype: np.dtype) -> np.nd
 
 
 @_HANDLER
-def _handle(number: int, inputs: Any, outputs: Any, error: Any, capacity: int) -> int:
+def _handle(target: bytes, call: bytes, inputs: Any, outputs: Any, error: Any, capacity: int) -> int:
     """Called by the plugin: 0, or 1 with the traceback in `error`."""
     try:
-        callback = _live.get(number)
+        if target != TARGET.encode():
+            host_calls.run(call, inputs, outputs)
+            return 0
+        callback = _live.get(int(call))
         if callback is None:
-            raise RuntimeError(f"callback {number} is gone: its program was made by another process")
+            raise RuntimeError(f"callback {int(call)} is gone: its program was made by another process")
         callback(inputs, outputs)
         return 0
     except BaseException:
@@ -91,6 +96,7 @@ def install(plugin: ctypes.CDLL) -> None:
     from jax._src import callback as jax_callback
 
     plugin.npu_set_callback_handler(_handle)
+    plugin.npu_add_host_target(TARGET.encode())
     with _installing:
         original = jax_callback.emit_python_callback
         if getattr(original, "knows_npu", False):

@@ -8,9 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
-from xla_npu import PLATFORM, callbacks, dlpack
+from xla_npu import PLATFORM, callbacks, dlpack, host_calls
 from xla_npu.versions import VERSIONS
 
 
@@ -23,8 +21,8 @@ def check_versions() -> None:
         raise ImportError(f"xla_npu does not work with {have}: pip install {want}")
 
 
-# Linear algebra that neither the Graph Engine nor JAX's default lowerings have: computed by JAX's CPU backend (LAPACK)
-# through a callback. Gradients are JAX's own, since only the primitives' lowering is replaced.
+# Linear algebra that neither the Graph Engine nor JAX's default lowerings have: lowered as for JAX's CPU backend, to
+# calls of LAPACK by names that JAX keeps stable, so that programs with them can be exported. Gradients are JAX's own.
 HOST_PRIMITIVES = (
     "eig",
     "eigh",
@@ -34,7 +32,6 @@ HOST_PRIMITIVES = (
     "householder_product",
     "lu",
     "ormqr",
-    "qr",
     "schur",
     "svd",
     "tridiagonal",
@@ -45,7 +42,7 @@ HOST_PRIMITIVES = (
 def register(library: Path) -> None:
     """Makes JAX treat `npu` as it treats its own platforms. `library` is the plugin that serves it."""
     import jax
-    from jax._src import config, debugging
+    from jax._src import checkify, config, debugging
     from jax._src.interpreters import mlir
     from jax._src.lax import linalg
 
@@ -58,13 +55,32 @@ def register(library: Path) -> None:
     plugin = ctypes.CDLL(str(library))
     plugin.npu_set_interpreter(sys.executable.encode())
     callbacks.install(plugin)
+    host_calls.install(plugin)
     dlpack.install()
     _keep_in_persistent_cache()
     mlir.register_lowering(debugging.debug_callback_p, debugging.debug_callback_lowering, platform=PLATFORM)
     mlir.register_lowering(debugging.debug_print_p, debugging.debug_print_lowering_rule, platform=PLATFORM)
+    mlir.register_lowering(checkify.check_p, checkify.check_lowering_rule, platform=PLATFORM)
     for name in HOST_PRIMITIVES:
         primitive = getattr(linalg, f"{name}_p")
         mlir.register_lowering(primitive, functools.partial(_on_host, primitive), platform=PLATFORM)
+
+
+def _on_host(primitive: Any, ctx: Any, *operands: Any, **parameters: Any) -> Any:
+    """Lowers a primitive as for the CPU; matrices of 16-bit floats, which LAPACK lacks, in float32."""
+    import jax.numpy as jnp
+    from jax._src.interpreters import mlir
+
+    def widened(*arrays: Any) -> list[Any]:
+        wide = [x.astype(jnp.float32) if x.dtype in halves else x for x in arrays]
+        results = primitive.bind(*wide, **parameters)
+        results = results if primitive.multiple_results else [results]
+        return [result.astype(aval.dtype) for result, aval in zip(results, ctx.avals_out, strict=True)]
+
+    halves = (jnp.float16, jnp.bfloat16)
+    if any(aval.dtype in halves for aval in ctx.avals_in):
+        return mlir.lower_fun(widened, multiple_results=True)(ctx, *operands)
+    return mlir._platform_specific_lowerings["cpu"][primitive].rule(ctx, *operands, **parameters)
 
 
 def _keep_in_persistent_cache() -> None:
@@ -82,21 +98,3 @@ def _keep_in_persistent_cache() -> None:
 
     is_cache_used.knows_npu = True  # type: ignore[attr-defined]
     compilation_cache.is_cache_used = is_cache_used
-
-
-def _on_host(primitive: Any, ctx: Any, *operands: Any, **parameters: Any) -> Any:
-    """Lowers a primitive to a callback that binds it on a CPU device."""
-    import jax
-    from jax._src import callback
-
-    def compute(*arrays: Any) -> list[np.ndarray]:
-        cpu = jax.local_devices(backend="cpu")[0]
-        with jax.default_device(cpu):
-            results = jax.jit(functools.partial(primitive.bind, **parameters))(*jax.device_put(arrays, cpu))
-        return [np.asarray(result) for result in (results if primitive.multiple_results else [results])]
-
-    sharding = callback._callback_op_sharding(ctx.module_context.axis_context, None, ctx.avals_out)
-    results, _, _ = callbacks.emit_callback(
-        ctx, compute, None, list(operands), ctx.avals_in, ctx.avals_out, has_side_effect=False, sharding=sharding
-    )
-    return results

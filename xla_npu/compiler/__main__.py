@@ -56,7 +56,8 @@ def serve(stream: Any, allow_hf32: bool) -> None:
             if request["op"] == "optimized":
                 write_frame(stream, {"ok": True}, local_program(code, options, settings).encode())
                 continue
-            executable: Executable = compile_program(code, options, settings)
+            targets = frozenset(request["host_targets"])
+            executable: Executable = compile_program(code, options, settings, targets)
             write_frame(stream, executable.header(), *executable.models)
         except OtherPrecision as error:
             write_frame(stream, {"ok": False, "retry_precision": str(error)})

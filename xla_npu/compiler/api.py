@@ -42,12 +42,15 @@ class Settings:
         return graph_engine(self.soc, self.allow_hf32)
 
 
-def compile_program(code: bytes, options_bytes: bytes, settings: Settings) -> Executable:
+def compile_program(
+    code: bytes, options_bytes: bytes, settings: Settings, host_targets: frozenset[str] = frozenset()
+) -> Executable:
     """Compiles a program as JAX serialises it, or finds it in the cache.
 
     Args:
         code: StableHLO portable artifact, MLIR bytecode or text.
         options_bytes: a serialised xla.CompileOptionsProto.
+        host_targets: names of the functions on the host that custom calls may mean.
 
     Raises:
         CompileError: the program cannot be compiled; the message says why, and where in the user's program.
@@ -62,7 +65,7 @@ def compile_program(code: bytes, options_bytes: bytes, settings: Settings) -> Ex
     record.text("stablehlo", module)
     with module.context:
         resolve_composites(module, code)
-        executable = _compile(module, options, settings, record)
+        executable = _compile(module, options, settings, host_targets, record)
     executable.fingerprint = key
     record.finish()
     cache.write(key, executable)
@@ -90,7 +93,9 @@ def _localize(module: ir.Module, options: Options) -> Partitioned:
     return partition(module, options)
 
 
-def _compile(module: ir.Module, options: Options, settings: Settings, record: dump.Record) -> Executable:
+def _compile(
+    module: ir.Module, options: Options, settings: Settings, host_targets: frozenset[str], record: dump.Record
+) -> Executable:
     name = _name(module)
     kinds_in, kinds_out = (_memory_kinds(module, which) for which in ("arg_attrs", "res_attrs"))
     local = _localize(module, options)
@@ -98,10 +103,10 @@ def _compile(module: ir.Module, options: Options, settings: Settings, record: du
     record.text("local", module)
     record.lap("partition")
     try:
-        schedule, (arguments, results, steps) = _schedule(module, options, name)
+        schedule, (arguments, results, steps) = _schedule(module, options, name, host_targets)
     except NeedsExpansion:
         expand(module)
-        schedule, (arguments, results, steps) = _schedule(module, options, name)
+        schedule, (arguments, results, steps) = _schedule(module, options, name, host_targets)
     record.lap("lower")
     if not settings.allow_hf32 and _takes_hf32(schedule.program.precisions):
         raise OtherPrecision(ALLOW_HF32)
@@ -150,8 +155,8 @@ def _takes_hf32(precisions: set[str]) -> bool:
     return bool(precisions) and precisions <= enough
 
 
-def _schedule(module: ir.Module, options: Options, name: str) -> tuple[Schedule, Any]:
-    schedule = Schedule(ProgramInfo(module), options.replicas, options.partitions)
+def _schedule(module: ir.Module, options: Options, name: str, host_targets: frozenset[str]) -> tuple[Schedule, Any]:
+    schedule = Schedule(ProgramInfo(module, host_targets), options.replicas, options.partitions)
     return schedule, schedule.run(_identifier(name))
 
 

@@ -8,7 +8,7 @@ import struct
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 _HEADER = struct.Struct("<8sII32s")  # magic, version, header length, SHA-256 of the rest
 _MAGIC = b"XLANPU\0\0"
 

@@ -32,10 +32,15 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 class ProgramInfo:
-    """What all lowerings of one program share: its functions, and a count that makes graph names unique."""
+    """What all lowerings of one program share: its functions, and a count that makes graph names unique.
 
-    def __init__(self, module: ir.Module):
+    Attributes:
+        host_targets: names of custom calls that are functions on the host.
+    """
+
+    def __init__(self, module: ir.Module, host_targets: frozenset[str] = frozenset()):
         self.module = module
+        self.host_targets = host_targets
         self.numbers = itertools.count(1)
         self.precisions: set[str] = set()  # of float32 products and convolutions
         self.functions: dict[str, Any] = {}

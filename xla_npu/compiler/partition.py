@@ -25,6 +25,7 @@ from xla_npu.compiler.annotations import (
 from xla_npu.compiler.attributes import constant_array, ints, parse_type
 from xla_npu.compiler.combine import combine_sums
 from xla_npu.compiler.errors import Unsupported
+from xla_npu.compiler.host import PYTHON_CALLBACK
 from xla_npu.compiler.options import Options
 from xla_npu.compiler.program import inline_calls, run_passes
 from xla_npu.compiler.refine import refine
@@ -107,7 +108,7 @@ ONCE = "xla_npu.once"
 
 
 def _mark_single(module: ir.Module, known: dict[str, Mesh]) -> None:
-    """Operations placed on one device (JAX's callbacks): their operands are gathered, everyone gets the results.
+    """Calls of the host: one device makes them, with operands that are gathered, and everyone gets the results.
 
     Inside a manual computation each device makes its own call.
     """
@@ -115,10 +116,15 @@ def _mark_single(module: ir.Module, known: dict[str, Mesh]) -> None:
     def visit(op: Any) -> ir.WalkResult:
         text = str(op.attributes["sdy.sharding"]) if "sdy.sharding" in op.attributes else ""
         names = re.findall(r"<@([\w.\-]+),", text)
-        if op.name == "stablehlo.custom_call" and names and not any(name in known for name in names):
+        if op.name != "stablehlo.custom_call":
+            return ir.WalkResult.ADVANCE
+        placed = bool(names) and not any(name in known for name in names)
+        if placed:
             del op.attributes["sdy.sharding"]
-            if not _is_manual(op):
-                op.attributes[ONCE] = ir.UnitAttr.get()
+        # A function that is called by name gets whole arrays, as every custom call does.
+        named = ir.StringAttr(op.attributes["call_target_name"]).value != PYTHON_CALLBACK
+        if (placed or named) and not _is_manual(op):
+            op.attributes[ONCE] = ir.UnitAttr.get()
         return ir.WalkResult.ADVANCE
 
     main_function(module).walk(visit)

@@ -17,13 +17,13 @@ from xla_npu.compiler.attributes import tensor_type, text
 from xla_npu.compiler.dtypes import BOOL, I32, UNSIGNED, ElementType
 from xla_npu.compiler.errors import Unsupported
 from xla_npu.compiler.graph import Graph
+from xla_npu.compiler.host import host_call, is_token
 from xla_npu.compiler.lowering import TERMINATORS, Lowering, ProgramInfo
 from xla_npu.compiler.partition import ONCE
 from xla_npu.compiler.program import inline_calls
 from xla_npu.compiler.rules.control import captured
 from xla_npu.compiler.tensor import Tensor
 
-CALLBACK = "xla_npu.python_callback"
 DEVICE_IDS = frozenset({"stablehlo.partition_id", "stablehlo.replica_id"})
 
 
@@ -101,7 +101,7 @@ class Schedule:
         whole = not any(self.cuts(op.operation) for op in block.operations)
         if not whole:
             inline_calls(self.program.module)
-        arguments = [self.buffer(*tensor_type(a), token=_is_token(a)) for a in block.arguments]
+        arguments = [self.buffer(*tensor_type(a), token=is_token(a)) for a in block.arguments]
         self.places.update(zip(block.arguments, arguments, strict=True))
         steps: list[dict[str, Any]] = []
         self._name = name
@@ -113,7 +113,7 @@ class Schedule:
         segment = Segment(self, self._name)
         tensors = segment.lower_block(block, [segment.tensor(a) for a in block.arguments])
         returned = list(block.operations)[-1].operation.operands
-        results = [self.buffer(t.type, t.shape, _is_token(v)) for t, v in zip(tensors, returned, strict=True)]
+        results = [self.buffer(t.type, t.shape, is_token(v)) for t, v in zip(tensors, returned, strict=True)]
         self._emit(segment, list(zip(tensors, results, strict=True)), steps)
         return results
 
@@ -130,7 +130,7 @@ class Schedule:
         if name in collectives.NAMES:
             return collectives.groups(op, self.replicas, self.partitions).largest > 1
         if name == "stablehlo.custom_call":
-            return text(op, "call_target_name") == CALLBACK
+            return text(op, "call_target_name") in self.program.host_targets
         if name == "func.call":
             block = self.program.body(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
             return any(self.cuts(inner.operation) for inner in block.operations)
@@ -168,7 +168,7 @@ class Schedule:
                 results.append(self.places[value])
                 continue
             tensor = segment.tensor(value)
-            token = _is_token(value)
+            token = is_token(value)
             results.append(self.buffer(tensor.type, tensor.shape, token) if targets is None else targets[i])
             moves.append((tensor, results[-1]))
         self._emit(segment, moves, steps)
@@ -233,27 +233,24 @@ class Schedule:
         return buffers, moves
 
     def _callback(self, op: Any, segment: Segment, alive: set[ir.Value], steps: list[dict[str, Any]]) -> None:
-        data = [value for value in op.operands if not _is_token(value)]
+        data = [value for value in op.operands if not is_token(value)]
         inputs, moves = self._placed(segment, data)
         self._close(segment, alive, moves, steps)
         outputs = []
         for value in op.results:
-            if _is_token(value):
+            if is_token(value):
                 self.places[value] = self.buffer(*tensor_type(value), token=True)
                 continue
             self.places[value] = self.buffer(*tensor_type(value))
             outputs.append(self.places[value])
-        config = ir.DictAttr(op.attributes["backend_config"])
         steps.append(
             {
                 "kind": "callback",
-                "target": CALLBACK,
+                "target": text(op, "call_target_name"),
                 "once": ONCE in op.attributes,
-                "payload": {"id": int(ir.IntegerAttr(config["id"]).value)},
+                "call": host_call(op),
                 "inputs": inputs,
                 "outputs": outputs,
-                "input_shapes": [self.buffers[i].describe() for i in inputs],
-                "output_shapes": [self.buffers[i].describe() for i in outputs],
             }
         )
 
@@ -309,10 +306,6 @@ class Schedule:
             self._block(region.blocks[0], branches[-1], targets)
         steps.append({"kind": "case", "index": index, "branches": branches})
         self.places.update(zip(op.results, targets, strict=True))
-
-
-def _is_token(value: ir.Value) -> bool:
-    return str(value.type) == "!stablehlo.token"
 
 
 def _is_constant(value: ir.Value) -> bool:

@@ -1,14 +1,19 @@
 #include "callback.h"
 
 #include <atomic>
+#include <set>
 
 #include "cann.h"
 
 namespace npu {
 namespace {
 // The program's side: takes the addresses of operands and results in host memory; 0, or the reason in `error`.
-using Handler = int(int64_t id, void** inputs, void** outputs, char* error, size_t capacity);
+using Handler = int(const char* target, const char* call, void** inputs, void** outputs, char* error, size_t capacity);
 std::atomic<Handler*> handler{nullptr};
+
+// Names of the functions that programs may call.
+std::mutex targets_mutex;
+std::set<std::string> targets;
 
 Meeting::Results compute(const Step& step, const Loaded& loaded, const std::vector<Model::Span>& inputs,
                          const std::vector<Model::Span>& outputs) {
@@ -28,12 +33,30 @@ Meeting::Results compute(const Step& step, const Loaded& loaded, const std::vect
     for (auto& operand : operands) from.push_back(operand.data());
     for (auto& result : results) to.push_back(result.data());
     char error[8192] = "";
-    if (function(step.payload["id"].integer(), from.data(), to.data(), error, sizeof error) != 0) {
-        fail(PJRT_INTERNAL, "A Python callback failed:\n%s", error);
+    if (function(step.target.c_str(), step.call.c_str(), from.data(), to.data(), error, sizeof error) != 0) {
+        fail(PJRT_INTERNAL, "A host function (%s) failed:\n%s", step.target.c_str(), error);
     }
     return results;
 }
 }  // namespace
+
+std::vector<std::string> host_targets() {
+    std::lock_guard<std::mutex> lock(targets_mutex);
+    return {targets.begin(), targets.end()};
+}
+
+void check_host_targets(const std::vector<Step>& steps) {
+    for (const Step& step : steps) {
+        for (const auto& part : step.parts) check_host_targets(part);
+        if (step.kind != Step::Kind::callback) continue;
+        std::lock_guard<std::mutex> lock(targets_mutex);
+        if (targets.count(step.target)) continue;
+        fail(PJRT_NOT_FOUND,
+             "The program calls the host function `%s`, which this process has not registered: call "
+             "jax.ffi.register_ffi_target(\"%s\", FUNCTION, platform=\"npu\") before the program is loaded",
+             step.target.c_str(), step.target.c_str());
+    }
+}
 
 void Meeting::publish(size_t turn, Results results) {
     {
@@ -80,4 +103,10 @@ void run_callback(const Step& step, const Loaded& loaded, Meeting& meeting, size
 // Called once by the Python package.
 extern "C" __attribute__((visibility("default"))) void npu_set_callback_handler(npu::Handler* function) {
     npu::handler.store(function);
+}
+
+// Called by the Python package for every function that the handler knows.
+extern "C" __attribute__((visibility("default"))) void npu_add_host_target(const char* name) {
+    std::lock_guard<std::mutex> lock(npu::targets_mutex);
+    npu::targets.insert(name);
 }

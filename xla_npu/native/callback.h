@@ -30,4 +30,10 @@ private:
 void run_callback(const Step& step, const Loaded& loaded, Meeting& meeting, size_t turn,
                   const std::vector<Model::Span>& inputs, const std::vector<Model::Span>& outputs);
 
+// The functions that programs may call by name.
+std::vector<std::string> host_targets();
+
+// Throws NOT_FOUND when a step calls a function that this process does not have.
+void check_host_targets(const std::vector<Step>& steps);
+
 }  // namespace npu

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "api.h"
+#include "callback.h"
 #include "cann.h"
 #include "proto.h"
 #include "worker.h"
@@ -54,7 +55,7 @@ void Model::launch(const std::vector<Span>& inputs, const std::vector<Span>& out
 
 namespace {
 // ---- the serialised form: what the compiler answered, with a version and a checksum
-constexpr char magic[9] = "XLANPU02";
+constexpr char magic[9] = "XLANPU03";
 constexpr int parts = 6;
 struct Frame {
     char magic[8];
@@ -218,6 +219,7 @@ const std::string& PJRT_Executable::text() {
 
 PJRT_LoadedExecutable::PJRT_LoadedExecutable(PJRT_Client& client, std::shared_ptr<const Program> given)
     : client(client), program(std::move(given)) {
+    check_host_targets(program->steps);
     const auto& assignment = program->assignment;
     if (assignment.size() != static_cast<size_t>(program->replicas) * static_cast<size_t>(program->partitions)) {
         fail(PJRT_INTERNAL, "The compiler assigned %zu devices to %d replicas of %d partitions", assignment.size(),

@@ -59,7 +59,7 @@ Step parse_step(const Json& json, const Program& program) {
     } else if (kind == "callback") {
         made.kind = Step::Kind::callback;
         made.target = json["target"].text();
-        made.payload = json["payload"];
+        made.call = json["call"].text();
         made.once = json["once"].truth(false);
     } else if (kind == "device_id") {
         made.kind = Step::Kind::device_id;

@@ -29,9 +29,8 @@ struct Step {
     std::vector<std::vector<int64_t>> groups;  // of logical ids; of pairs where the operation is a permutation
     PJRT_Buffer_Type type = PJRT_INVALID;
     size_t count = 0;
-    // callback
-    std::string target;
-    Json payload;
+    // callback: the function's name, and what it is told of this call
+    std::string target, call;
     bool once = false;  // on the first device, for all
     // loop: condition, then body; choice: branches
     std::vector<std::vector<Step>> parts;

@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "callback.h"
 #include "failure.h"
 
 extern char** environ;
@@ -178,11 +179,13 @@ void Workers::stop() {
 }
 
 Answer Workers::ask(const char* what, const Source& source, const std::string& soc, int devices) {
+    std::string targets;
+    for (const std::string& name : host_targets()) targets += (targets.empty() ? "" : ", ") + json_quote(name);
     const std::string header = "{\"op\": " + json_quote(what) + ", \"format\": " + json_quote(source.format) +
                                ", \"code_size\": " + std::to_string(source.code.size()) +
                                ", \"options_size\": " + std::to_string(source.options.size()) +
                                ", \"soc\": " + json_quote(soc) + ", \"device_count\": " + std::to_string(devices) +
-                               ", \"default_memory\": \"device\"}";
+                               ", \"default_memory\": \"device\", \"host_targets\": [" + targets + "]}";
     std::string precision;  // the compiler asks for another process where GE must be set up differently
     for (;;) {
         Answer answer = worker(precision)->ask(header, source.code, source.options);

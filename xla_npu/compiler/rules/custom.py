@@ -39,8 +39,9 @@ def custom_call(b: Lowering, op: Any, *operands: Tensor) -> Any:
     if target == "ApproxTopK":
         return _approximate_top_k(b, op, operands[0])
     raise Unsupported(
-        f"the custom call `{target}` has no implementation on the NPU. Custom calls for other accelerators, such as "
-        "CUDA kernels, cannot run here; a host function can, through jax.pure_callback"
+        f"the custom call `{target}` has no implementation on the NPU, and no function of that name is registered. "
+        f'A function on the host is called after jax.ffi.register_ffi_target("{target}", FUNCTION, platform="npu"), '
+        "Python code through jax.pure_callback; kernels for other accelerators cannot run here"
     )
 
 
