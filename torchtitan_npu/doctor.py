@@ -68,7 +68,7 @@ def run(*, as_json: bool, say: Callable[[str], None]) -> int:
 
 def _wrapped(line: str) -> str:
     """Within 80 columns; names and paths stay whole."""
-    return textwrap.fill(line, 80, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(line, 80, subsequent_indent=" " * 4, break_long_words=False, break_on_hyphens=False)
 
 
 def _packages() -> Iterator[Finding]:

@@ -22,7 +22,10 @@ class Unserved:
 
 _DISPATCHERS = "torchtitan.models.common.token_dispatcher"
 _DIST_GEMM = "torchtitan.models.common.dist_gemm"
-_STANDARD = "the config without it (moe_comm_backend standard), whose all-to-all dispatcher is served by NPU operators"
+_STANDARD = (
+    "a config with moe_comm_backend standard, such as deepseek_v3_debugmodel or qwen3_moe_debug: its all-to-all"
+    " dispatcher is served by NPU operators"
+)
 _NO_FUSION = "the config without it: --parallelism.tensor_parallel_degree serves the plain layers"
 
 UNSERVED = (
@@ -40,7 +43,10 @@ _UPSTREAM_OVERRIDES = "torchtitan.overrides."
 
 # What upstream says of a config that it cannot even load here, and what helps.
 _NOT_LOADED = (
-    (r"torchao|NVFP4|MXFP8|float8", "the same config without the quantisation, such as llama3_debugmodel"),
+    (
+        r"torchao|NVFP4|MXFP8|float8",
+        "the same config without the quantisation, such as llama3_debugmodel or deepseek_v3_debugmodel",
+    ),
     (r"Hopper|Blackwell", "the same config with flex or varlen attention, such as qwen3_debugmodel"),
     (r"torchvision|config_registry", "pip install torchvision, which upstream's vision models import"),
 )
@@ -69,4 +75,4 @@ def check(config: Any) -> None:
 
 def what_helps(reason: str) -> str | None:
     """What to do about a config that upstream refused to load for `reason`."""
-    return next((fix for pattern, fix in _NOT_LOADED if re.search(pattern, reason)), None)
+    return next((fix for pattern, fix in _NOT_LOADED if re.search(pattern, reason, re.IGNORECASE)), None)

@@ -50,6 +50,13 @@ def test_doctor_finds_nothing_broken() -> None:
         assert [finding for finding in check() if finding.state == doctor.BROKEN] == []
 
 
+def test_doctors_lines_fit_80_columns() -> None:
+    said: list[str] = []
+    doctor.run(as_json=False, say=lambda text: said.extend(text.splitlines()))
+    assert len(said) > len(converters.CONVERTERS) + len(patches.PATCHES)
+    assert max(map(len, said)) <= 80
+
+
 def test_doctor_notices_a_target_that_went_away(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = converters.Converter(
         name="gone",
