@@ -133,6 +133,7 @@ def be_rank(output: Path, rank: int, job: dict, scenarios) -> None:
         file = os.open(output, os.O_CREAT | os.O_WRONLY)
         os.dup2(file, 1)
         os.dup2(file, 2)
+        sys.stdout.reconfigure(line_buffering=True)  # scenarios end without Python's flush, or are killed
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         for name in job["names"]:
             getattr(scenarios, name)(rank, job["ranks"])
