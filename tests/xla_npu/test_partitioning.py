@@ -158,6 +158,23 @@ def test_sums_that_do_not_wait_for_each_other_are_made_at_once(mesh):
     assert run.lower(x, y).compile().as_text().count("all-reduce(") == 2
 
 
+PARTS = {
+    "slice": lambda x: x[:2],
+    "odd slice": lambda x: x[:6],
+    "reshape": lambda x: x.reshape(4, -1),
+    "sum of groups": lambda x: x.reshape(4, 2, -1).sum(0),
+    "sorted slice": lambda x: jnp.sort(x, 0)[:4],
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_dimensions_that_only_part_of_an_axis_divides_come_out_whole(name):
+    """JAX can name whole axes only: by `pmap`'s one axis of eight, two rows cannot be spread."""
+    x = data(8, 6)
+    got = jax.jit(PARTS[name])(jax.pmap(lambda row: row)(x))
+    np.testing.assert_allclose(got, PARTS[name](x), rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("spec", [P(), P("a")], ids=str)
 def test_results_in_host_memory_and_back(spec, mesh):
     x = data(8, 4)

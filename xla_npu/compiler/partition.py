@@ -24,6 +24,7 @@ from xla_npu.compiler.annotations import (
 )
 from xla_npu.compiler.attributes import constant_array, ints, parse_type
 from xla_npu.compiler.combine import combine_sums
+from xla_npu.compiler.ends import settle, spread, take_whole_axes
 from xla_npu.compiler.errors import Unsupported
 from xla_npu.compiler.host import PYTHON_CALLBACK
 from xla_npu.compiler.options import Options
@@ -67,14 +68,15 @@ def partition(module: ir.Module, options: Options) -> Partitioned:
     inline_calls(module)
     _place_nothing(module)
     _mark_single(module, meshes(module))
-    refine(module)
+    axes = refine(module)
     known = meshes(module)
     if not known:
-        return Partitioned(module, *_spread(module, known), _inspect(module, known))
-    _settle(module, options)
+        return Partitioned(module, *spread(module, known), _inspect(module, known))
+    open_ends = settle(module, options)
     run_passes(module, PROPAGATE)
     _divide_evenly(module, known)
-    spread = _spread(module, known)
+    take_whole_axes(module, known, open_ends, axes)
+    ends = spread(module, known)
     inspections = _inspect(module, known)
     _gather_where_needed(module, known)
     make_values(module, known)
@@ -92,7 +94,7 @@ def partition(module: ir.Module, options: Options) -> Partitioned:
     if isinstance(result, str):
         raise Unsupported(f"the program cannot be partitioned: {result}")
     local = ir.Module.parse(result, module.context)
-    return Partitioned(local, *spread, inspections)
+    return Partitioned(local, *ends, inspections)
 
 
 def _place_nothing(module: ir.Module) -> None:
@@ -148,45 +150,6 @@ def _is_manual(op: Any) -> bool:
     while parent is not None and parent.name != "sdy.manual_computation":
         parent = parent.parent
     return parent is not None
-
-
-def _settle(module: ir.Module, options: Options) -> None:
-    """Arguments and results whose sharding is not given, and may not be chosen, are replicated."""
-    main = main_function(module)
-    for name, allowed, count in (
-        ("arg_attrs", options.propagate_to_parameters, len(function_types(main)[0])),
-        ("res_attrs", options.propagate_to_outputs, len(function_types(main)[1])),
-    ):
-        if allowed and all(allowed):
-            continue
-        mesh = next(m.name for m in meshes(module).values() if not m.maximal)
-        types = function_types(main)[0 if name == "arg_attrs" else 1]
-        attributes = (
-            list(ir.ArrayAttr(main.attributes[name])) if name in main.attributes else [ir.DictAttr.get({})] * count
-        )
-        settled = []
-        for i, entry in enumerate(attributes):
-            values = entries(entry)
-            free = allowed[i] if i < len(allowed) else (allowed[0] if len(allowed) == 1 else False)
-            if "sdy.sharding" not in values and not free and "token" not in types[i]:
-                rank = len(parse_type(types[i])[1])
-                values["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{mesh}, [{', '.join(['{}'] * rank)}]>")
-            settled.append(ir.DictAttr.get(values))
-        main.attributes[name] = ir.ArrayAttr.get(settled)
-
-
-def _spread(module: ir.Module, known: dict[str, Mesh]) -> tuple[list[Sharding | None], list[Sharding | None]]:
-    main = main_function(module)
-    result = []
-    for name, types in zip(("arg_attrs", "res_attrs"), function_types(main), strict=True):
-        found: list[Sharding | None] = [None] * len(types)
-        if name in main.attributes:
-            for i, entry in enumerate(ir.ArrayAttr(main.attributes[name])):
-                values = entries(entry)
-                if "sdy.sharding" in values:
-                    found[i] = parse_sharding(str(values["sdy.sharding"]), known)
-        result.append(found)
-    return result[0], result[1]
 
 
 def _divide_evenly(module: ir.Module, known: dict[str, Mesh]) -> None:

@@ -72,8 +72,11 @@ def _factors(edges: set[int]) -> list[int] | None:
     return factors
 
 
-def refine(module: ir.Module) -> None:
-    """Rewrites the meshes of a module, and every attribute that names an axis."""
+def refine(module: ir.Module) -> list[list[tuple[str, ...]]]:
+    """Rewrites the meshes of a module, and every attribute that names an axis.
+
+    Returns for each mesh that there was the finer axes that make up each of its own.
+    """
     known = meshes(module)
     plans: dict[str, _Refined] = {}
     for devices, group in itertools.groupby(sorted(known.values(), key=lambda m: m.devices), lambda m: m.devices):
@@ -99,6 +102,7 @@ def refine(module: ir.Module) -> None:
         ids = plan.mesh.devices
         order = "" if list(ids) == list(range(len(ids))) else f", device_ids=[{', '.join(map(str, ids))}]"
         operation.attributes["mesh"] = ir.Attribute.parse(f"#sdy.mesh<[{axes}]{order}>")
+    return [[tuple(plan.axes(name, 0, 0)) for name, _ in plan.mesh.axes] for plan in plans.values()]
 
 
 def _rewrite_all(module: ir.Module, plans: dict[str, _Refined]) -> None:
