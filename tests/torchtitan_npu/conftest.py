@@ -18,7 +18,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("prepared")
     file, folder = root / "torch.jsonl", root / "data"
     texts = (getattr(getattr(torch, name), "__doc__", None) for name in sorted(dir(torch)))
-    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts if isinstance(text, str)), encoding="utf-8")
+    file.write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in texts if isinstance(text, str)), encoding="utf-8"
+    )
     prepare.run(
         files=[str(file)],
         output=str(folder),

@@ -36,8 +36,8 @@ _INTRODUCTION = """\
 # Models that train
 
 Written by `make support-table`: each config as upstream has it learns one text, 4 steps of 64 tokens, with the
-converters; in float32 each loss is that of `--npu.converters reference` to bfloat16's precision (upstream's experts multiply in it
-whatever the precision is).
+converters; in float32 each loss is that of `--npu.converters reference` to bfloat16's precision (upstream's experts
+multiply in it whatever the precision is).
 
 """
 _HEAD = ["| module | config | what it is | loss, 4 steps |", "| --- | --- | --- | --- |"]
