@@ -7,6 +7,8 @@ from pathlib import Path
 
 from torchtitan_npu.errors import UserError
 
+_PLACE = "dataloader.dp_rank_"
+
 # What torch's message on a missing entry means, by the entry's name: why it is missing, and what helps.
 _MISSING = (
     (
@@ -42,6 +44,27 @@ def check_whole(folder: Path, fix: str) -> None:
         if found is None or found < size:
             state = "missing" if found is None else f"{found} bytes, {size} are needed"
             raise UserError(f"checkpoint {folder} is corrupt: {name} is {state}", fix)
+
+
+def check_ranks(folder: Path, ranks: int) -> None:
+    """
+    Args:
+        folder: a whole checkpoint.
+        ranks: that read rows of their own in the run that is to resume from it.
+
+    Raises:
+        UserError: as many others wrote it. Each rank's place in the data is saved and cannot be shared out anew.
+    """
+    from torch.distributed.checkpoint import FileSystemReader
+
+    entries = FileSystemReader(folder).read_metadata().state_dict_metadata
+    wrote = sum(name.startswith(_PLACE) for name in entries)
+    if wrote not in (0, ranks):
+        raise UserError(
+            f"checkpoint {folder} holds the places in the data of {wrote} data-parallel ranks; this run has {ranks}",
+            f"{wrote} data-parallel ranks; or --checkpoint.exclude_from_loading dataloader, which resumes weights,"
+            " optimizer and learning rate and starts the data anew",
+        )
 
 
 def unusable(error: Exception, folder: Path, fix: str) -> UserError:

@@ -1,5 +1,6 @@
 """What is checked before anything is built: each check is one function that raises a UserError naming cause and fix."""
 
+import math
 import operator
 import os
 from pathlib import Path
@@ -172,11 +173,20 @@ def _numbers(config: Any) -> None:
         )
 
 
-def _learning_rates(config: Any) -> None:
+_OPTIMIZERS = ("AdamW", "Adam")
+
+
+def _optimizer(config: Any) -> None:
     for number, group in enumerate(config.optimizer.param_groups):
+        flag = f"optimizer.param-groups.{number}"
+        if group.optimizer_name not in _OPTIMIZERS:
+            raise UserError(
+                f"{flag}.optimizer-name {group.optimizer_name} is not served",
+                f"--{flag}.optimizer-name {' or '.join(_OPTIMIZERS)}",
+            )
         rate = group.optimizer_kwargs.get("lr", 0.0)
         if not 0 <= rate < float("inf"):
-            flag = f"optimizer.param-groups.{number}.optimizer-kwargs.lr"
+            flag = f"{flag}.optimizer-kwargs.lr"
             raise UserError(f"{flag} {rate} is no learning rate", f"--{flag} 3e-4, for example")
 
 
@@ -189,15 +199,8 @@ def _seed(config: Any) -> None:
 def _shapes(config: Any) -> None:
     parallelism, training = config.parallelism, config.training
     _divides("training.seq_len", training.seq_len, _sequence_divisor(config))
-    degrees = {
-        "data_parallel_replicate_degree": parallelism.data_parallel_replicate_degree,
-        "context_parallel_degree": parallelism.context_parallel_degree,
-        "tensor_parallel_degree": parallelism.tensor_parallel_degree,
-        "pipeline_parallel_degree": parallelism.pipeline_parallel_degree,
-    }
-    product = 1
-    for degree in degrees.values():
-        product *= degree
+    degrees = {name: getattr(parallelism, name) for name in ("data_parallel_replicate_degree", *_SHARING)}
+    product = math.prod(degrees.values())
     shard = parallelism.data_parallel_shard_degree
     if _world_size() % product or (shard > 0 and product * shard != _world_size()):
         listed = ", ".join(f"{name} {degree}" for name, degree in degrees.items())
@@ -205,9 +208,18 @@ def _shapes(config: Any) -> None:
             f"{_world_size()} processes cannot be arranged as {listed}, data_parallel_shard_degree {shard}",
             "the product of the degrees must be the number of processes (--nproc times --nnodes)",
         )
-    data_parallel = _world_size() // (product // parallelism.data_parallel_replicate_degree)
     if training.global_batch_size > 0:
-        _divides("training.global_batch_size", training.global_batch_size, training.local_batch_size * data_parallel)
+        rows = training.local_batch_size * _data_parallel(config)
+        _divides("training.global_batch_size", training.global_batch_size, rows)
+
+
+# Ranks along these share rows.
+_SHARING = ("context_parallel_degree", "tensor_parallel_degree", "pipeline_parallel_degree")
+
+
+def _data_parallel(config: Any) -> int:
+    """Ranks that read rows of their own."""
+    return _world_size() // math.prod(getattr(config.parallelism, name) for name in _SHARING)
 
 
 def _sequence_divisor(config: Any) -> int:
@@ -242,6 +254,8 @@ def _checkpoint(config: Any) -> None:
     if not (path / ".metadata").exists():
         return  # a Hugging Face export, or a save that was cut off: upstream passes over it
     checkpoints.check_whole(path, f"remove {path}, or name an earlier step with --checkpoint.load_step")
+    if "dataloader" not in settings.exclude_from_loading:
+        checkpoints.check_ranks(path, _data_parallel(config))
 
 
 def _output(config: Any) -> None:
@@ -258,7 +272,7 @@ def _output(config: Any) -> None:
 
 _RULES = (
     _numbers,
-    _learning_rates,
+    _optimizer,
     _seed,
     _kernels,
     _graphs,

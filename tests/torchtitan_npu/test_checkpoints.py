@@ -9,6 +9,7 @@ import torch
 from torch.distributed import checkpoint
 
 from torchtitan_npu import checkpoints
+from torchtitan_npu.errors import UserError
 
 
 def loading(folder: Path, **wanted: torch.Tensor) -> Exception:
@@ -55,3 +56,13 @@ def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "cannot be written" in error.cause and "No space left on device" in error.cause
     assert re.search(r"\d+ MiB are free there", error.cause)
     assert "remove" not in error.fix
+
+
+@pytest.mark.parametrize(("wrote", "ranks"), [(2, 1), (1, 2)])
+def test_resuming_on_more_or_fewer_ranks_names_both_numbers(tmp_path: Path, wrote: int, ranks: int) -> None:
+    places = {f"dp_rank_{rank}": b"place" for rank in range(wrote)}
+    checkpoint.save({"dataloader": places, "weight": torch.ones(4)}, checkpoint_id=str(tmp_path), no_dist=True)
+    checkpoints.check_ranks(tmp_path, wrote)
+    with pytest.raises(UserError, match=f"data of {wrote} data-parallel ranks; this run has {ranks}") as refused:
+        checkpoints.check_ranks(tmp_path, ranks)
+    assert "--checkpoint.exclude_from_loading dataloader" in refused.value.fix
