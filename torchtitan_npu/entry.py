@@ -127,16 +127,18 @@ def _run(config: Any) -> None:
 
 
 def _refusal(error: Exception) -> Exception:
-    """What the disk or upstream's own code refuses is the user's to mend; anything else keeps its traceback."""
+    """What the disk, upstream or an optimizer refuses is the user's to mend; anything else keeps its traceback."""
+    import torch
     import torchtitan
 
     if isinstance(error, OSError) and error.errno in _DISK:
         return UserError(f"{error.filename or 'a file'}: {error.strerror}", "make room, or name another --dump_folder")
     *_, innermost = traceback.extract_tb(error.__traceback__)
     place = Path(innermost.filename)
-    if not place.is_relative_to(Path(torchtitan.__file__).parent):
-        return error
-    return UserError(f"torchtitan refuses this ({place.name}:{innermost.lineno}): {error}")
+    for name, package in (("torchtitan", torchtitan), ("torch", torch.optim)):
+        if place.is_relative_to(Path(str(package.__file__)).parent):
+            return UserError(f"{name} refuses this ({place.name}:{innermost.lineno}): {error}")
+    return error
 
 
 def _out_of_memory(error: Exception) -> UserError:

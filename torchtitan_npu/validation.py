@@ -21,7 +21,7 @@ class NPUValidator(Validator):
     def __init__(self, config: Config, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         self._positions: torch.Tensor | None = None
-        loss = self.loss_fn
+        loss = kwargs["loss_fn"]
         if isinstance(loss, MTPLoss):
             self.loss_fn = lambda predictions, labels: loss(predictions, labels, positions=self._positions)
 

@@ -44,6 +44,7 @@ def configure(data: Path, *flags: str) -> None:
         (["--npu.hccl.connect_timeout_seconds", "0"], "connect_timeout_seconds must be at least 1"),
         (["--optimizer.param-groups.0.optimizer-kwargs.lr", "-1"], "optimizer-kwargs.lr -1"),
         (["--optimizer.param-groups.0.optimizer-kwargs.lr", "nan"], "lr nan is no learning rate"),
+        (["--optimizer.param-groups.0.optimizer-name", "DistMuon"], "optimizer-name DistMuon is not served"),
         (["--debug.seed", "9223372036854775808"], "debug.seed 9223372036854775808 does not fit into 64 bits"),
         (["--npu.reference_parts", "norms"], "no part norms"),
         (["--dump_folder", f"{__file__}/run"], "nothing can be written to"),
@@ -113,6 +114,13 @@ def test_what_only_another_rank_finds_is_said_once(tmp_path: Path, monkeypatch, 
 def test_a_full_disk_is_one_message() -> None:
     error = entry._refusal(OSError(errno.ENOSPC, "No space left on device", "outputs/data/cache"))
     assert isinstance(error, UserError) and error.cause == "outputs/data/cache: No space left on device"
+
+
+def test_hyperparameters_that_the_optimizer_refuses_are_one_message() -> None:
+    with pytest.raises(ValueError) as caught:
+        torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))], betas=(1.5, 0.9))
+    assert "torch refuses this (adam.py" in str(entry._refusal(caught.value))
+    assert "Invalid beta parameter at index 0: 1.5" in str(entry._refusal(caught.value))
 
 
 def test_a_mistake_in_the_code_keeps_its_traceback() -> None:
