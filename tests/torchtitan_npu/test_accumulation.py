@@ -1,49 +1,22 @@
 """One step's tokens in one batch or in several: the same loss, gradient norm, validation loss and memory."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torchtitan.components.loss import IGNORE_INDEX
 
 from tests.torchtitan_npu.runs import FP32, trainer
+from tests.torchtitan_npu.steps import LENGTH, rows, take
 
-LENGTH = 32
 SHORT = ("--module", "tests.torchtitan_npu.short", "--config", "llama", "--training.seq_len", f"{LENGTH}", *FP32)
 STEP = ("--training.steps", "10", "--debug.seed", "42")
-
-
-def _rows(valid: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Tokens and labels of a row each, of which the last `valid` labels count."""
-    generator = torch.Generator().manual_seed(1)
-    rows = []
-    for count in valid:
-        tokens, labels = torch.randint(0, 2048, (2, 1, LENGTH), generator=generator)
-        labels[:, : LENGTH - count] = IGNORE_INDEX
-        rows.append((tokens, labels))
-    return rows
-
-
-def _train_step(trainer: Any, rows: list[tuple[torch.Tensor, torch.Tensor]], size: int) -> None:
-    """A step over these rows, `size` of them in a batch."""
-
-    def batches() -> Iterator[tuple[dict[str, Any], torch.Tensor]]:
-        for begin in range(0, len(rows), size):
-            tokens, labels = (torch.cat(part) for part in zip(*rows[begin : begin + size], strict=True))
-            trainer.metrics_processor.data_loading_times.append(0.0)  # as upstream's own iterator does
-            yield {"input": tokens, "positions": torch.arange(LENGTH).expand(size, -1)}, labels
-
-    trainer.step += 1
-    trainer.train_step(batches())
 
 
 def _step(data: Path, folder: Path, valid: list[int], size: int) -> tuple[float, float]:
     """Loss and gradient norm of a step over rows with so many valid labels, `size` of them in a batch."""
     flags = (*SHORT, *STEP, "--dump_folder", str(folder), "--training.local_batch_size", f"{size}")
     with trainer(data, *flags, "--training.global_batch_size", f"{len(valid)}") as built:
-        _train_step(built, _rows(valid), size)
+        take(built, rows(valid), size)
         history = built.metrics_processor.history
         return history.losses[1], history.gradient_norms[1]
 
@@ -73,7 +46,7 @@ def _peak(data: Path, folder: Path, accumulated: int) -> int:
     with trainer(data, *flags, "--training.global_batch_size", f"{accumulated}") as built:
         for _ in range(2):
             torch.npu.reset_peak_memory_stats()
-            _train_step(built, _rows([LENGTH] * accumulated), 1)
+            take(built, rows([LENGTH] * accumulated), 1)
         return torch.npu.max_memory_allocated()
 
 

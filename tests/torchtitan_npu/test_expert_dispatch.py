@@ -11,15 +11,22 @@ import pytest
 RANKS = 2
 
 
-@pytest.mark.parametrize("choices", ["random", "first rank only", "one set a rank"])
-def test_tokens_reach_their_experts_and_come_back(choices: str) -> None:
+@pytest.mark.parametrize(
+    ("choices", "soc"),
+    [
+        ("random", "Ascend910B1"),  # an Atlas A2, which has no fused dispatch
+        ("first rank only", "Ascend910_9391"),
+        ("one set a rank", "Ascend910_9391"),
+    ],
+)
+def test_tokens_reach_their_experts_and_come_back(choices: str, soc: str) -> None:
     """Every rank compares with the formula; the last two leave ranks or experts without tokens."""
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), "--rdzv-backend", "c10d",
          "--rdzv-endpoint", "localhost:0", "tests/torchtitan_npu/dispatch_ranks.py", choices],
         capture_output=True, text=True, timeout=200, cwd=Path.cwd(),
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(Path.cwd()),
-             os.environ.get("PYTHONPATH", "")])},
+        env={**os.environ, "CANN_EMULATOR_SOC": soc, "OMP_NUM_THREADS": "1",
+             "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     ranks = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

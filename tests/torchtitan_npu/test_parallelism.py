@@ -79,6 +79,7 @@ LAYOUTS = (
     Layout("deepseek", {"pp": 2, "fsdp": 2, "ep": 2}, _schedule("1F1B")),
     Layout("deepseek", {"pp": 2, "fsdp": 1}, _schedule("Interleaved1F1B")),
     Layout("deepseek", {"pp": 2, "fsdp": 1}, _schedule("ZBVZeroBubble")),
+    Layout("deepseek", {"pp": 2, "fsdp": 1}, (*_schedule("ZBVZeroBubble"), "activation-checkpoint:full")),
     Layout("deepseek", {"pp": 2, "fsdp": 1}, _schedule("DualPipeV")),
     Layout("deepseek", {"pp": 2, "fsdp": 2, "tp": 2, "ep": 2}, _schedule("1F1B")),
     Layout("deepseek", {"pp": 2, "fsdp": 1, "cp": 2, "tp": 2, "ep": 4}, (*_schedule("1F1B"), *_way("ulysses"))),
