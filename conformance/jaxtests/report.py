@@ -1,9 +1,11 @@
 """Counts and shares of a run, as lines, Markdown and JSON."""
 
+import fnmatch
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from conformance.jaxtests.runner import FileResult
@@ -64,15 +66,29 @@ def lines(results: Sequence[FileResult], tiers: dict[str, dict[str, Any]]) -> li
     return made
 
 
-def write(results: Sequence[FileResult], tiers: dict[str, dict[str, Any]], folder: Path) -> None:
-    """report.md and report.json in `folder`."""
+def reason(known: Mapping[str, str], case: str) -> str:
+    """Why a case of a file fails, from the reasons by pattern; empty when no pattern is for it."""
+    return next((why for pattern, why in known.items() if fnmatch.fnmatchcase(case, pattern)), "")
+
+
+def write(
+    results: Sequence[FileResult],
+    tiers: dict[str, dict[str, Any]],
+    folder: Path,
+    known: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+) -> None:
+    """report.md and report.json in `folder`. `known`: by file, the reasons of failures by pattern of the case."""
     folder.mkdir(parents=True, exist_ok=True)
     text = ["# JAX's own tests on the NPU", "", "```", *lines(results, tiers), "```", ""]
     for result in results:
         bad = {case: v for case, v in result.verdicts.items() if v in (Verdict.FAILED, Verdict.CRASHED)}
         if bad:
-            text += [f"## {result.name}", "", "| case | | last line |", "| --- | --- | --- |"]
-            text += [f"| {case} | {v} | {_last_line(result.texts.get(case, ''))} |" for case, v in sorted(bad.items())]
+            why = known.get(result.name, {})
+            text += [f"## {result.name}", "", "| case | | why, or the error |", "| --- | --- | --- |"]
+            text += [
+                f"| {case} | {v} | {reason(why, case) or _last_line(result.texts.get(case, ''))} |"
+                for case, v in sorted(bad.items())
+            ]
             text.append("")
     (folder / "report.md").write_text("\n".join(text), encoding="utf-8")
     data = [

@@ -119,10 +119,29 @@ def test_only_a_dtype_that_is_lacking_makes_a_failure_a_refusal() -> None:
     assert verdicts.of("failed", "this operation has no lowering to CANN operators") == Verdict.FAILED
 
 
-def test_every_file_is_in_one_tier_and_every_skip_has_a_reason() -> None:
+def test_every_file_is_in_one_tier_and_every_skip_and_failure_has_a_reason() -> None:
     files = [name for tier in cli.tiers().values() for name in tier["files"]]
     assert len(files) == len(set(files)) > 40
-    assert set(cli.skips()) <= set(files)
+    known = cli.reasons("failures")
+    assert set(cli.reasons("skips")) | set(known) <= set(files)
+    both = [(name, case) for name, why in known.items() for case in passing.read(name) if report.reason(why, case)]
+    assert not both, "these are listed as passing, and have a reason to fail"
+
+
+def test_a_failure_needs_a_reason_which_the_report_gives(
+    clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "_HERE", tmp_path)
+    (tmp_path / "tiers.toml").write_text('[1]\nabout = "one"\ntarget = 0\nfiles = ["lax_test"]\n')
+    (tmp_path / "skips.toml").write_text("")
+    (clone / "tests" / "lax_test.py").write_text("def test_one(): assert False\n")
+    run = [str(clone), "--file", "lax_test", "--jobs", "1", "--output", str(tmp_path / "out")]
+    (tmp_path / "failures.toml").write_text("")
+    assert cli.main(run) == 1
+    assert "failures.toml has no reason: lax_test test_one" in capsys.readouterr().out
+    (tmp_path / "failures.toml").write_text('[[case]]\nfile = "lax_test"\ncase = "test_o*"\nreason = "noise"\n')
+    assert cli.main(run) == 0
+    assert "| test_one | failed | noise |" in (tmp_path / "out" / "report.md").read_text()
 
 
 def test_the_lists_only_grow_and_name_cases_of_known_files() -> None:
