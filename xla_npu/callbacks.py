@@ -5,9 +5,12 @@ a number; the plugin calls `_handle` with that number and the addresses of the o
 Functions that a program calls by name come the same way: see `host_calls`.
 """
 
+import atexit
 import ctypes
+import functools
 import itertools
 import threading
+import time
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
@@ -97,6 +100,9 @@ def install(plugin: ctypes.CDLL) -> None:
 
     plugin.npu_set_callback_handler(_handle)
     plugin.npu_add_host_target(TARGET.encode())
+    # First what runs in the background comes to its end, as Python waits for threads; then nobody calls any more.
+    threading._register_atexit(functools.partial(_wait_for_programs, plugin))  # type: ignore[attr-defined]
+    atexit.register(plugin.npu_end_callbacks)
     with _installing:
         original = jax_callback.emit_python_callback
         if getattr(original, "knows_npu", False):
@@ -109,6 +115,11 @@ def install(plugin: ctypes.CDLL) -> None:
 
         emit.knows_npu = True  # type: ignore[attr-defined]
         jax_callback.emit_python_callback = emit
+
+
+def _wait_for_programs(plugin: ctypes.CDLL) -> None:
+    while plugin.npu_is_launching():
+        time.sleep(0.001)
 
 
 _installing = threading.Lock()

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <set>
+#include <shared_mutex>
 
 #include "cann.h"
 
@@ -10,6 +11,10 @@ namespace {
 // The program's side: takes the addresses of operands and results in host memory; 0, or the reason in `error`.
 using Handler = int(const char* target, const char* call, void** inputs, void** outputs, char* error, size_t capacity);
 std::atomic<Handler*> handler{nullptr};
+
+// Held by whoever is in the program's side; once it has ended nobody goes there.
+std::shared_mutex inside;
+std::atomic<bool> ended{false};
 
 // Names of the functions that programs may call.
 std::mutex targets_mutex;
@@ -33,6 +38,8 @@ Meeting::Results compute(const Step& step, const Loaded& loaded, const std::vect
     for (auto& operand : operands) from.push_back(operand.data());
     for (auto& result : results) to.push_back(result.data());
     char error[8192] = "";
+    const std::shared_lock<std::shared_mutex> lock(inside);
+    if (ended) fail(PJRT_CANCELLED, "The program calls back into Python, which is ending");
     if (function(step.target.c_str(), step.call.c_str(), from.data(), to.data(), error, sizeof error) != 0) {
         fail(PJRT_INTERNAL, "A host function (%s) failed:\n%s", step.target.c_str(), error);
     }
@@ -103,6 +110,13 @@ void run_callback(const Step& step, const Loaded& loaded, Meeting& meeting, size
 // Called once by the Python package.
 extern "C" __attribute__((visibility("default"))) void npu_set_callback_handler(npu::Handler* function) {
     npu::handler.store(function);
+}
+
+// Called by the Python package when Python ends: waits for calls that run, and lets no other in. Python would end the
+// thread of such a call, and with it the process.
+extern "C" __attribute__((visibility("default"))) void npu_end_callbacks() {
+    npu::ended = true;
+    const std::unique_lock<std::shared_mutex> lock(npu::inside);
 }
 
 // Called by the Python package for every function that the handler knows.

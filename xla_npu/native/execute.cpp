@@ -1,6 +1,7 @@
 #include "execute.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 
 #include "api.h"
@@ -244,13 +245,19 @@ Completion::Ptr launch(Call& call) {
     return done;
 }
 
+std::atomic<int> open_launches{0};
+
 // On the devices' launching threads, since devices wait for each other (in collectives, and in setting up their links)
 // or for the host. All threads get the programs in the same order.
 void launch_on_threads(PJRT_Client& client, const std::vector<CallPtr>& calls,
                        const std::function<void(Call&)>& launch_one) {
     std::lock_guard<std::mutex> lock(client.launch_order);
     for (const CallPtr& call : calls) {
-        call->device().launcher.add([call, launch_one] { launch_one(*call); });
+        ++open_launches;
+        call->device().launcher.add([call, launch_one] {
+            launch_one(*call);
+            --open_launches;
+        });
     }
 }
 
@@ -371,3 +378,6 @@ void LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args& args) {
 
 }  // namespace api
 }  // namespace npu
+
+// For the Python package: whether programs are still being launched in the background.
+extern "C" __attribute__((visibility("default"))) int npu_is_launching() { return npu::open_launches != 0; }

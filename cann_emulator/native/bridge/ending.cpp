@@ -1,6 +1,7 @@
 #include "ending.h"
 
 #include <atomic>
+#include <thread>
 
 #include "python.h"
 
@@ -13,10 +14,13 @@ std::shared_mutex& mutex() {
     return instance;
 }
 std::atomic<bool> g_ended{false};
+std::thread::id g_last;  // the thread that ends the interpreter, and may use it to the last; set before g_ended
+thread_local int t_inside = 0;
 
 // Whoever the lock is waited for may need the GIL.
 template <typename Lock>
 void take(Lock& lock) {
+    if (lock.try_lock()) return;
     if (!PyGILState_Check()) return lock.lock();
     PyThreadState* const thread = PyEval_SaveThread();
     lock.lock();
@@ -24,13 +28,14 @@ void take(Lock& lock) {
 }
 
 PyObject* end(PyObject*, PyObject*) {
+    g_last = std::this_thread::get_id();
+    g_ended = true;  // nobody enters any more; those who are inside are waited for
     std::unique_lock lock(mutex(), std::defer_lock);
     take(lock);
-    g_ended = true;
     Py_RETURN_NONE;
 }
 
-PyMethodDef g_end{"end_of_kernels", end, METH_NOARGS, "Waits for threads that release models, and lets no other do so."};
+PyMethodDef g_end{"end_of_kernels", end, METH_NOARGS, "Waits for threads that run kernels, and lets no other do so."};
 
 }  // namespace
 
@@ -42,8 +47,17 @@ bool watch_for_the_end() {
 }
 
 BeforeTheEnd::BeforeTheEnd() : lock_(mutex(), std::defer_lock) {
-    if (!g_ended) take(lock_);  // Python's functions may be gone otherwise
+    if (t_inside++ > 0) {
+        open_ = true;  // a kernel that starts another
+    } else if (g_ended) {
+        open_ = g_last == std::this_thread::get_id();
+    } else {
+        take(lock_);
+        open_ = !g_ended;
+    }
 }
-BeforeTheEnd::operator bool() const { return !g_ended; }
+BeforeTheEnd::~BeforeTheEnd() { --t_inside; }
+
+bool ended() { return g_ended; }
 
 }  // namespace emu

@@ -9,14 +9,24 @@ namespace emu {
 // Has Python tell us of its end, in its atexit handlers. GIL held; false with a Python exception.
 bool watch_for_the_end();
 
-// While it lives the interpreter does not end, unless it already has: then what holds Python objects is left alone.
+// What a thread that comes too late is told.
+constexpr const char* kTooLate = " was not run: Python is ending, and this thread did not wait for it before";
+
+// Whether Python has told.
+bool ended();
+
+// While it lives the interpreter does not end. False where a thread comes too late: then it leaves Python alone.
 class BeforeTheEnd {
 public:
     BeforeTheEnd();
-    explicit operator bool() const;
+    ~BeforeTheEnd();
+    BeforeTheEnd(const BeforeTheEnd&) = delete;
+    BeforeTheEnd& operator=(const BeforeTheEnd&) = delete;
+    explicit operator bool() const { return open_; }
 
 private:
     std::shared_lock<std::shared_mutex> lock_;
+    bool open_ = false;
 };
 
 }  // namespace emu

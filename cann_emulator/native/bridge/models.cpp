@@ -97,6 +97,8 @@ struct PythonStep final : Step {
         function.reset();
     }
     void run() override {
+        const BeforeTheEnd python;
+        if (!python) throw ModelError{fail_text(kInner, name + kTooLate)};
         const Gil gil;
         const PlainTorch plain;
         const Owned returned(PyObject_CallObject(function.get(), arguments.get()));
@@ -485,6 +487,11 @@ void* prepare(const ModelImage& image, void* weights, void* work) {
     for (const ModelPort& port : image.outputs) model->outputs.push_back(unplaced(port.bytes));
     model->input_at.resize(image.inputs.size());
     model->output_at.resize(image.outputs.size());
+    const BeforeTheEnd python;
+    if (!python) {
+        fail_text(kLoadFailed, "model " + image.name + kTooLate);
+        return nullptr;
+    }
     const Gil gil;
     const PlainTorch plain;
     try {
@@ -518,7 +525,7 @@ int execute(void* prepared, void* const* inputs, void* const* outputs) {
 }
 
 void release(void* prepared) {
-    if (const BeforeTheEnd python; python) delete static_cast<Prepared*>(prepared);
+    if (const BeforeTheEnd python; python && !ended()) delete static_cast<Prepared*>(prepared);
 }
 
 }  // namespace

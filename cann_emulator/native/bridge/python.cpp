@@ -198,6 +198,8 @@ bool write_back(const Operator& op, const Slot* slots, PyObject* returned) {
 }
 
 int run_function(const Operator& op, PyObject* function, const Slot* slots) {
+    const BeforeTheEnd python;
+    if (!python) return fail_text(kInner, op.name + std::string(kTooLate));
     const Gil gil;
     const PlainTorch plain;
     const auto count = static_cast<Py_ssize_t>(std::strlen(op.kinds));
