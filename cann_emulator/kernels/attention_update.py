@@ -28,8 +28,10 @@ def ring_attention_update(
     layout = layout or "SBH"
     if layout not in ("SBH", "TND"):
         refuse(161002, f"inputLayout is {layout!r}; it is SBH or TND")
-    if layout == "TND" and ends is None and softmax_layout != "TND":
+    if layout == "TND" and ends is None:
         refuse(161002, "layout TND needs actualSeqQlen")
+    if layout == "TND" and before.shape[-1] % 64:
+        refuse(161002, f"prevAttnOut has a head size of {before.shape[-1]}; layout TND takes multiples of 64")
     highest = torch.maximum(before_max, current_max)
     before_mass, current_mass = (
         before_sum * torch.exp(before_max - highest),

@@ -108,6 +108,18 @@ def test_ring_attention_update_merges_two_parts():
     torch.testing.assert_close(total.cpu(), whole[2])
 
 
+@pytest.mark.parametrize(("width", "served"), [(64, True), (16, False)])
+def test_ring_attention_update_of_packed_tokens_takes_head_sizes_of_64(width, served):
+    out, statistic = torch.ones(3, 2, width).npu(), torch.ones(3, 2, 8).npu()
+    arguments = {"actual_seq_qlen": torch.tensor([0, 3]).npu(), "input_layout": "TND", "input_softmax_layout": "TND"}
+    if served:
+        merged, _, _ = torch_npu.npu_ring_attention_update(*(out, statistic, statistic) * 2, **arguments)
+        torch.testing.assert_close(merged, out)
+        return
+    with pytest.raises(RuntimeError, match="layout TND takes multiples of 64"):
+        torch_npu.npu_ring_attention_update(*(out, statistic, statistic) * 2, **arguments)
+
+
 def test_what_is_not_implemented_is_refused():
     x1, x2 = integers(6, 32), integers(32, 16)
     with pytest.raises(RuntimeError, match="561000"):
