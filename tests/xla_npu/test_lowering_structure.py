@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
+from jax.experimental import checkify
 
 from tests.xla_npu.programs import assert_same
 
@@ -261,3 +262,12 @@ def test_generators_give_xla_s_bits(algorithm, shape, dtype):
 def test_empty_arrays(shape):
     x = np.zeros(shape, np.float32)
     assert_same(lambda x: (x + 1, x.sum(), jnp.concatenate([x, x], 0), jnp.sort(x), jnp.tanh(x).T), x)
+
+
+def test_checks_that_did_not_go_through_checkify_are_left_out_or_refused():
+    run = jax.jit(lambda x: (checkify.debug_check(x > 1, "small"), x + 1)[1])
+    assert run(jnp.float32(0)) == 1
+    with pytest.raises(ValueError, match="not functionalized"):
+        jax.jit(lambda x: (checkify.check(x > 1, "small"), x)[1])(jnp.float32(0))
+    error, _ = jax.jit(checkify.checkify(lambda x: (checkify.check(x > 1, "small"), x)[1]))(jnp.float32(0))
+    assert "small" in error.get()
