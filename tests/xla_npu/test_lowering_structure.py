@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jax import lax
 from jax.experimental import checkify
 
-from tests.xla_npu.programs import assert_same
+from tests.xla_npu.programs import assert_same, compile_function
 
 few = settings(max_examples=10, deadline=None)
 rng = np.random.default_rng(0)
@@ -271,3 +271,11 @@ def test_checks_that_did_not_go_through_checkify_are_left_out_or_refused():
         jax.jit(lambda x: (checkify.check(x > 1, "small"), x)[1])(jnp.float32(0))
     error, _ = jax.jit(checkify.checkify(lambda x: (checkify.check(x > 1, "small"), x)[1]))(jnp.float32(0))
     assert "small" in error.get()
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.float32, jnp.bfloat16, np.uint8, np.complex64])
+def test_a_long_iota_is_counted_where_the_program_runs(dtype):
+    length = 200_001
+    assert_same(lambda x: lax.broadcasted_iota(dtype, (2, length), 1) + x, np.ones((2, 1), dtype))
+    program = compile_function(lambda x: lax.iota(dtype, length) + x, np.ones((), dtype))
+    assert sum(len(model) for model in program.models) < length

@@ -28,6 +28,13 @@ from xla_npu.compiler.tensor import Tensor
 
 Shape = tuple[int, ...]
 
+COUNTED = 1 << 16  # numbers that a program may carry to count along one axis; more are made where it runs
+
+
+def counts_itself(type: ElementType) -> bool:
+    """Whether sums of this type are exact up to any length an axis can have."""
+    return type.kind in ("int", "uint") and type.bits >= 32
+
 
 @cache
 def _native() -> dict[str, frozenset[str]]:
@@ -111,9 +118,21 @@ class Builder:
 
     def iota(self, shape: Shape, axis: int, type: ElementType = I32) -> Tensor:
         """0, 1, 2, ... along `axis`."""
-        stored = [shape[axis] if i == axis else 1 for i in range(len(shape))]
-        counted = self.constant(np.arange(shape[axis]).astype(type.numpy).reshape(stored), type)
+        stored = tuple(shape[axis] if i == axis else 1 for i in range(len(shape)))
+        if shape[axis] > COUNTED and counts_itself(type):
+            counted = self.reshape(self._count(shape[axis], type), stored)
+        else:
+            counted = self.constant(np.arange(shape[axis]).astype(type.numpy).reshape(stored), type)
         return Tensor(type, tuple(shape), counted.parts)
+
+    def _count(self, length: int, type: ElementType) -> Tensor:
+        """0, 1, 2, ... as sums of two short constants: one of this length would be most of a compiled program."""
+        width = COUNTED // 16
+        rows = -(-length // width)
+        high = self.constant(np.arange(rows).astype(type.numpy).reshape(rows, 1) * type.numpy(width), type)
+        low = self.constant(np.arange(width).astype(type.numpy).reshape(1, width), type)
+        both = self.add(self.broadcast(high, (rows, width)), self.broadcast(low, (rows, width)))
+        return self.slice_axis(self.reshape(both, (rows * width,)), 0, 0, length)
 
     def full(self, tensor: Tensor) -> Tensor:
         """The same tensor with every part as large as its shape."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from xla_npu.compiler.attributes import integer, ints, tensor_type
+from xla_npu.compiler.builder import COUNTED, counts_itself
 from xla_npu.compiler.dtypes import I32
 from xla_npu.compiler.lowering import Lowering, rule
 from xla_npu.compiler.tensor import Tensor
@@ -16,7 +17,7 @@ from xla_npu.compiler.tensor import Tensor
 def iota(b: Lowering, op: Any) -> Tensor:
     kind, shape = tensor_type(op.results[0])
     axis = integer(op, "iota_dimension")
-    if kind.kind == "complex" or kind.emulated:
+    if kind.kind == "complex" or kind.emulated or (shape[axis] > COUNTED and not counts_itself(kind)):
         return b.convert(b.iota(shape, axis, I32), kind)
     return b.iota(shape, axis, kind)
 
