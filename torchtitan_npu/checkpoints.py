@@ -61,9 +61,10 @@ def check_ranks(folder: Path, ranks: int) -> None:
     wrote = sum(name.startswith(_PLACE) for name in entries)
     if wrote not in (0, ranks):
         raise UserError(
-            f"checkpoint {folder} holds the places in the data of {wrote} data-parallel ranks; this run has {ranks}",
-            f"{wrote} data-parallel ranks; or --checkpoint.exclude_from_loading dataloader, which resumes weights,"
-            " optimizer and learning rate and starts the data anew",
+            f"checkpoint {folder} holds the places in the data of data-parallel ranks: {wrote} wrote it, this run has"
+            f" {ranks}",
+            f"resume with {wrote}, or add --checkpoint.exclude_from_loading dataloader: weights, optimizer and learning"
+            " rate are resumed, the data starts anew",
         )
 
 

@@ -63,6 +63,6 @@ def test_resuming_on_more_or_fewer_ranks_names_both_numbers(tmp_path: Path, wrot
     places = {f"dp_rank_{rank}": b"place" for rank in range(wrote)}
     checkpoint.save({"dataloader": places, "weight": torch.ones(4)}, checkpoint_id=str(tmp_path), no_dist=True)
     checkpoints.check_ranks(tmp_path, wrote)
-    with pytest.raises(UserError, match=f"data of {wrote} data-parallel ranks; this run has {ranks}") as refused:
+    with pytest.raises(UserError, match=f"{wrote} wrote it, this run has {ranks}") as refused:
         checkpoints.check_ranks(tmp_path, ranks)
     assert "--checkpoint.exclude_from_loading dataloader" in refused.value.fix
