@@ -8,6 +8,8 @@ answers with an executable, `optimized` with the text of the program that one de
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import json
 import logging
 import socket
@@ -21,6 +23,7 @@ from xla_npu.compiler.errors import CompileError, OtherPrecision
 from xla_npu.compiler.executable import Executable
 
 _FRAME = struct.Struct("<III")
+_LARGE = 1 << 20  # bytes of a program after which memory is given back
 
 
 def read_frame(stream: Any) -> tuple[dict[str, Any], bytes] | None:
@@ -48,24 +51,32 @@ def serve(stream: Any, allow_hf32: bool) -> None:
     workers: dict[str, Settings] = {}
     while (frame := read_frame(stream)) is not None:
         request, payload = frame
-        try:
-            soc = request["soc"]
-            settings = workers.setdefault(soc, Settings(soc, allow_hf32))
-            code = payload[: request["code_size"]]
-            options = payload[request["code_size"] : request["code_size"] + request["options_size"]]
-            if request["op"] == "optimized":
-                write_frame(stream, {"ok": True}, local_program(code, options, settings).encode())
-                continue
-            targets = frozenset(request["host_targets"])
-            executable: Executable = compile_program(code, options, settings, targets)
-            write_frame(stream, executable.header(), *executable.models)
-        except OtherPrecision as error:
-            write_frame(stream, {"ok": False, "retry_precision": str(error)})
-        except CompileError as error:
-            write_frame(stream, {"ok": False, "code": error.code, "message": str(error)})
-        except Exception:
-            message = f"the compiler failed on this program:\n{traceback.format_exc()}"
-            write_frame(stream, {"ok": False, "code": "INTERNAL", "message": message})
+        settings = workers.setdefault(request["soc"], Settings(request["soc"], allow_hf32))
+        size = len(payload)
+        answer(stream, request, payload, settings)
+        del frame, payload
+        if size >= _LARGE:  # its constants, several times over, are of no more use
+            gc.collect()
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+def answer(stream: Any, request: dict[str, Any], payload: bytes, settings: Settings) -> None:
+    """Answers one request."""
+    try:
+        code = payload[: request["code_size"]]
+        options = payload[request["code_size"] : request["code_size"] + request["options_size"]]
+        if request["op"] == "optimized":
+            write_frame(stream, {"ok": True}, local_program(code, options, settings).encode())
+            return
+        executable: Executable = compile_program(code, options, settings, frozenset(request["host_targets"]))
+        write_frame(stream, executable.header(), *executable.models)
+    except OtherPrecision as error:
+        write_frame(stream, {"ok": False, "retry_precision": str(error)})
+    except CompileError as error:
+        write_frame(stream, {"ok": False, "code": error.code, "message": str(error)})
+    except Exception:
+        message = f"the compiler failed on this program:\n{traceback.format_exc()}"
+        write_frame(stream, {"ok": False, "code": "INTERNAL", "message": message})
 
 
 def main() -> None:

@@ -12,8 +12,9 @@ from jaxlib.mlir.passmanager import PassManager
 
 from xla_npu.compiler.errors import InvalidProgram, Unsupported
 
-# After so many programs the context is renewed.
+# After so many programs, or so many bytes of them, the context is renewed.
 _CONTEXT_PROGRAMS = 200
+_CONTEXT_BYTES = 64 << 20
 
 
 class Parser:
@@ -21,12 +22,12 @@ class Parser:
 
     def __init__(self) -> None:
         self._context: ir.Context | None = None
-        self._used = 0
+        self._used = self._bytes = 0
         stablehlo.register_stablehlo_passes()
 
-    def context(self) -> ir.Context:
-        """The context for the next program."""
-        if self._context is None or self._used >= _CONTEXT_PROGRAMS:
+    def context(self, size: int) -> ir.Context:
+        """The context for the next program, of `size` bytes."""
+        if self._context is None or self._used >= _CONTEXT_PROGRAMS or self._bytes >= _CONTEXT_BYTES:
             registry = ir.DialectRegistry()
             _jax_mlir_ext.register_dialects(registry)
             context = ir.Context()
@@ -34,8 +35,9 @@ class Parser:
             context.load_all_available_dialects()
             for dialect in (stablehlo, chlo, sdy):
                 dialect.register_dialect(context)
-            self._context, self._used = context, 0
+            self._context, self._used, self._bytes = context, 0, 0
         self._used += 1
+        self._bytes += size
         return self._context
 
     def parse(self, code: bytes) -> ir.Module:
@@ -44,7 +46,7 @@ class Parser:
         Raises:
             InvalidProgram: the bytes are no such program.
         """
-        context = self.context()
+        context = self.context(len(code))
         context.enable_multithreading(False)
         try:
             with context:

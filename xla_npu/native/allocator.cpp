@@ -10,6 +10,7 @@ namespace npu {
 namespace {
 constexpr size_t granule = 512;        // what GE's kernels want blocks aligned to
 constexpr size_t huge_page = 2 << 20;  // segments are whole pages
+constexpr size_t kept = 256 << 20;     // free memory that is not given back before more is taken from CANN
 
 size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
@@ -61,8 +62,10 @@ void Block::make_wait(Stream& stream) {
 BlockPtr Allocator::allocate(size_t bytes) {
     const size_t rounded = round_up(std::max<size_t>(bytes, 1), granule);
     for (bool trimmed = false;;) {
+        bool plenty;
         {
             std::lock_guard<std::mutex> lock(mutex_);
+            plenty = static_cast<size_t>(stats_.reserved - stats_.in_use) > kept;
             if (const auto piece = take(rounded); piece != pieces_.end()) {
                 stats_.in_use += static_cast<int64_t>(piece->second.size);
                 stats_.peak = std::max(stats_.peak, stats_.in_use);
@@ -72,6 +75,11 @@ BlockPtr Allocator::allocate(size_t bytes) {
                 block->uses.swap(piece->second.uses);
                 return block;
             }
+        }
+        // Many sizes that come once must not add up: what is free and too small goes before more is taken.
+        if (!trimmed && plenty) {
+            trim();
+            trimmed = true;
         }
         if (grow(rounded)) continue;
         if (trimmed) refuse(bytes);

@@ -213,8 +213,9 @@ BlockPtr PJRT_Device::allocate(MemoryKind kind, size_t bytes) {
 
 BlockPtr PJRT_Device::work_area(size_t bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!work_area_ || work_area_->size < bytes) work_area_ = allocator->allocate(bytes);
-    return work_area_;
+    BlockPtr area = work_area_.lock();
+    if (!area || area->size < bytes) work_area_ = area = allocator->allocate(bytes);
+    return area;
 }
 
 PJRT_Client::PJRT_Client(const PJRT_NamedValue* options, size_t count) {

@@ -88,7 +88,7 @@ struct PJRT_Device {
 
 private:
     std::mutex mutex_;
-    npu::BlockPtr work_area_;
+    std::weak_ptr<npu::Block> work_area_;  // of the models that are loaded
 };
 
 struct PJRT_Client {
