@@ -32,6 +32,8 @@ class NPUTrainer(Trainer):
         self._launches: dict[str, int] | None = None
         self._losses: list[torch.Tensor] = []
         super().__init__(config)
+        if config.npu.converters == "npu":
+            gradients.only_sum(self.model_parts)
         if config.npu.check_loss:
             self.optimizers.register_step_pre_hook(lambda *_: finite.check(self._losses, self.step))
 

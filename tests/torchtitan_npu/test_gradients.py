@@ -1,11 +1,16 @@
-"""A parameter that is not trained stops the run: torch_npu's inference operators drop gradients with a warning."""
+"""Gradients: a parameter without one stops the run, since torch_npu's inference operators drop them with a warning; and
+their sum over ranks takes no pass that multiplies by 1.
+"""
+
+from pathlib import Path
 
 import pytest
 import torch
 import torch_npu
 from torch import nn
 
-from torchtitan_npu import gradients
+from tests.torchtitan_npu.runs import FP32, trainer
+from torchtitan_npu import gradients, launches
 from torchtitan_npu.errors import UserError
 
 HEADS, SIZE = 2, 16
@@ -46,3 +51,24 @@ def test_training_attention_gives_every_parameter_a_gradient() -> None:
 def test_frozen_parameters_need_no_gradient() -> None:
     model = nn.Linear(2, 2).requires_grad_(False)
     gradients.check([model])
+
+
+def a_step(data: Path, folder: Path) -> tuple[dict[int, float], int]:
+    """Gradient norms, and launches that divide."""
+    flags = ("--training.steps", "1", "--training.seq_len", "32", "--training.local_batch_size", "1", *FP32)
+    short = ("--module", "tests.torchtitan_npu.short", "--config", "llama", "--debug.seed", "42")
+    with trainer(data, *short, *flags, "--dump_folder", str(folder)) as built:
+        before = launches.by_operator().get("aclnnDivs", 0)
+        built.train()
+        after = launches.by_operator().get("aclnnDivs", 0)
+        return built.metrics_processor.history.gradient_norms, after - before
+
+
+def test_gradients_are_summed_without_a_pass_that_divides_by_one(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    norms, divisions = a_step(data, tmp_path)
+    monkeypatch.setattr(gradients, "only_sum", lambda model_parts: None)
+    as_upstream, divisions_upstream = a_step(data, tmp_path)
+    assert norms == as_upstream
+    assert divisions == 0 < divisions_upstream
