@@ -13,6 +13,11 @@ from xla_npu.compiler.errors import Unsupported
 
 _TYPE = re.compile(r"tensor<((?:[0-9?]+x)*)(.+?)(?:, [^>]*)?>$")
 _NUMBER = re.compile(r"0x[0-9A-Fa-f]+|[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?)|true|false")
+# Why a quantised type is refused.
+QUANTISED = (
+    "is a quantised type, which the NPU's graphs do not have. Compute with the stored integers, scale and zero point "
+    "instead: the pass stablehlo-legalize-quant-to-math rewrites a program so"
+)
 _known: dict[str, tuple[ElementType, tuple[int, ...]]] = {}
 
 
@@ -36,6 +41,8 @@ def parse_type(text: str) -> tuple[ElementType, tuple[int, ...]]:
                 f"{text} has a dimension whose size is not known when the program is compiled. NPU programs have "
                 "static shapes: jit with concrete shapes, or refine an exported program's shapes before running it"
             )
+        if element.startswith("!quant."):
+            raise Unsupported(f"{element} {QUANTISED}")
         if element not in TYPES:
             raise Unsupported(f"element type {element} does not exist on the NPU")
         known = TYPES[element], tuple(int(d) for d in dimensions.split("x") if d)

@@ -156,6 +156,8 @@ class Lowering(Builder):
         function = RULES.get(name)
         try:
             if function is None:
+                for value in op.results:
+                    tensor_type(value)  # a type that is refused says more
                 kind = NeedsExpansion if name.startswith("chlo.") else Unsupported
                 raise kind("this operation has no lowering to CANN operators")
             results = function(self, op, *[self.tensor(operand) for operand in op.operands])

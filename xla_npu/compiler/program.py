@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -10,11 +11,15 @@ from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
+from xla_npu.compiler.attributes import QUANTISED
 from xla_npu.compiler.errors import InvalidProgram, Unsupported
 
 # After so many programs, or so many bytes of them, the context is renewed.
 _CONTEXT_PROGRAMS = 200
 _CONTEXT_BYTES = 64 << 20
+
+
+_QUANTISED = re.compile(r'(\d+:\d+): `!"quant"<"(.*?)">`')
 
 
 class Parser:
@@ -54,6 +59,9 @@ class Parser:
                     return stablehlo.deserialize_portable_artifact(context, code)
                 return ir.Module.parse(code)
         except (ir.MLIRError, ValueError) as error:
+            if (quantised := _QUANTISED.search(str(error))) is not None:
+                place, name = quantised.groups()
+                raise Unsupported(f"line and column {place}: !quant.{name} {QUANTISED}") from error
             raise InvalidProgram(
                 f"the program is not StableHLO that this jaxlib ({stablehlo.get_current_version()}) can read: {error}"
             ) from error
