@@ -2,6 +2,10 @@
 their sum over ranks takes no pass that multiplies by 1.
 """
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,3 +76,20 @@ def test_gradients_are_summed_without_a_pass_that_divides_by_one(
     as_upstream, divisions_upstream = a_step(data, tmp_path)
     assert norms == as_upstream
     assert divisions == 0 < divisions_upstream
+
+
+def test_ranks_sum_gradients_to_the_same_bits_with_fewer_launches() -> None:
+    """Sharded, replicated, and in a group of one rank, as experts are that no two ranks share."""
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
+         "--rdzv-endpoint", "localhost:0", "tests/torchtitan_npu/sum_ranks.py"],
+        capture_output=True, text=True, timeout=200, cwd=Path.cwd(),
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(Path.cwd()),
+             os.environ.get("PYTHONPATH", "")])},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    ranks = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(ranks) == 2
+    for found in ranks:
+        assert all(way["same"] and way["norm"] > 0 for way in found.values())
+        assert found["sharded"]["saved"] > 0 and found["alone"]["saved"] > 0
