@@ -182,11 +182,10 @@ def test_answers_that_make_no_sense_are_refused(client, answer, message):
         client.compile(answer)
 
 
-def test_a_callback_without_python_says_what_is_missing(client):
-    steps = [{"kind": "callback", "target": "t", "payload": {"id": 123456}, "inputs": [0], "outputs": [1]}]
-    executable = client.compile(program([3], [output(1, 3)], [3, 3], steps=steps))
-    with pytest.raises(errors.PjrtError, match=r"initialize\(\) has not run|callback 123456 is gone"):
-        executable(put(client, b"abc"))
+def test_a_host_function_that_nobody_has_registered_is_refused_when_the_program_is_loaded(client):
+    steps = [{"kind": "callback", "target": "nobody_s", "call": "1", "inputs": [0], "outputs": [1]}]
+    with pytest.raises(errors.PjrtError, match=r"host function `nobody_s`, which this process has not registered"):
+        client.compile(program([3], [output(1, 3)], [3, 3], steps=steps))
 
 
 def test_a_python_without_the_compiler_is_named(plugin, monkeypatch):

@@ -225,3 +225,17 @@ def test_programs_that_end_at_once_end_well_on_a_busy_machine():
     with ThreadPoolExecutor(6) as pool:
         ended = list(pool.map(run, [program] * 6))
     assert [(done.returncode, done.stdout) for done in ended] == [(0, "6.0\n")] * 6, [done.stderr for done in ended]
+
+
+def test_programs_that_still_call_the_host_in_the_background_end_well():
+    """Python ends threads that ask for it after its end, and C++ on their stacks would end the process."""
+    program = """
+    function = jax.jit(lambda x: jnp.sort(jnp.linalg.svd(jnp.sort(x))[1]))
+    results = [function(np.eye(8, dtype=np.float32)) for _ in range(20)]
+    print("launched")
+    """
+    with ThreadPoolExecutor(3) as pool:
+        ended = list(pool.map(run, [program] * 3))
+    assert [(done.returncode, done.stdout) for done in ended] == [(0, "launched\n")] * 3, [
+        done.stderr for done in ended
+    ]
