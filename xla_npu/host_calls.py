@@ -22,7 +22,7 @@ def install(plugin: ctypes.CDLL) -> None:
     """Makes LAPACK known to the plugin, and `jax.ffi.register_ffi_target(..., platform="npu")` reach it."""
     from jax._src.lib import lapack, xla_client
 
-    def register(name: str, function: Any, platform: str, api_version: int, traits: Any) -> None:
+    def register(name: str, function: Any, platform: str, /, api_version: int = 0, traits: Any = 0) -> None:
         # xla_client holds its lock meanwhile: past it, to the CPU's own table.
         xla_client._xla.register_custom_call_target(f"{_ON_CPU}{name}", function, "Host", api_version, traits)
         plugin.npu_add_host_target(name.encode())

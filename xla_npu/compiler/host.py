@@ -50,7 +50,7 @@ def _program(op: Any) -> str:
         module = ir.Module.create()
         types = [[v.type for v in values if not is_token(v)] for values in (op.operands, op.results)]
         with ir.InsertionPoint(module.body):
-            main = func.FuncOp("main", (types[0], types[1]))
+            main: Any = func.FuncOp("main", (types[0], types[1]))
             with ir.InsertionPoint(main.add_entry_block()):
                 given = iter(main.arguments)
                 operands = [_token() if is_token(v) else next(given) for v in op.operands]
