@@ -13,7 +13,7 @@ from torchtitan.hf_datasets.text_datasets import DATASETS, HuggingFaceTextDataLo
 from torchtitan.models.common.attention import FlexAttention
 from torchtitan.models.gpt_oss.model import Attention as GptOssAttention
 
-from torchtitan_npu import checkpoints, kernel_packages, unserved
+from torchtitan_npu import checkpoints, kernel_packages, layouts, unserved
 from torchtitan_npu.data import corpus, dataset
 from torchtitan_npu.data.tokenizer import vocabulary_size
 from torchtitan_npu.errors import UserError
@@ -158,6 +158,7 @@ _SMALLEST = {
     "parallelism.tensor_parallel_degree": 1,
     "parallelism.context_parallel_degree": 1,
     "parallelism.pipeline_parallel_degree": 1,
+    "parallelism.expert_parallel_degree": 1,
 }
 
 
@@ -198,7 +199,6 @@ def _seed(config: Any) -> None:
 
 def _shapes(config: Any) -> None:
     parallelism, training = config.parallelism, config.training
-    _divides("training.seq_len", training.seq_len, _sequence_divisor(config))
     degrees = {name: getattr(parallelism, name) for name in ("data_parallel_replicate_degree", *_SHARING)}
     product = math.prod(degrees.values())
     shard = parallelism.data_parallel_shard_degree
@@ -208,6 +208,11 @@ def _shapes(config: Any) -> None:
             f"{_world_size()} processes cannot be arranged as {listed}, data_parallel_shard_degree {shard}",
             "the product of the degrees must be the number of processes (--nproc times --nnodes)",
         )
+    layouts.check_heads(config)
+    layouts.check_experts(config, _world_size())
+    layouts.check_pipeline(config)
+    why = ": context and tensor parallelism share it out, and the loss takes it in chunks"
+    _divides("training.seq_len", training.seq_len, _sequence_divisor(config), why)
     if training.global_batch_size > 0:
         rows = training.local_batch_size * _data_parallel(config)
         _divides("training.global_batch_size", training.global_batch_size, rows)
@@ -230,15 +235,20 @@ def _sequence_divisor(config: Any) -> int:
     return max(tensor, chunks) if max(tensor, chunks) % min(tensor, chunks) == 0 else tensor * chunks
 
 
-def _divides(name: str, value: int, divisor: int) -> None:
+def _divides(name: str, value: int, divisor: int, why: str = "") -> None:
     if value <= 0 or value % divisor:
         below = max(value // divisor, 1) * divisor
-        raise UserError(f"{name} {value} is not divisible by {divisor}", f"--{name} {below}, for example")
+        raise UserError(f"{name} {value} is not divisible by {divisor}{why}", f"--{name} {below}, for example")
 
 
 def _checkpoint(config: Any) -> None:
     """A damaged checkpoint is found before training and nothing is written over it."""
     settings = config.checkpoint
+    if settings.enable and settings.create_seed_checkpoint and _world_size() > 1:
+        raise UserError(
+            f"checkpoint.create_seed_checkpoint on {_world_size()} processes: each draws weights of its own shards",
+            "--nproc 1 without parallel degrees; every layout then starts from what it writes",
+        )
     folder = Path(config.dump_folder) / settings.folder
     if not settings.enable or not folder.is_dir() or settings.create_seed_checkpoint:
         return

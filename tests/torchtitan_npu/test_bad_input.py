@@ -176,6 +176,50 @@ def test_a_split_backward_with_selective_checkpointing_is_refused(data: Path) ->
     assert "activation-checkpoint:none" in refused.value.fix
 
 
+DEEPSEEK = ("--module", "deepseek_v3", "--config", "deepseek_v3_debugmodel")
+_TP, _PP, _EP = (f"--parallelism.{name}_parallel_degree" for name in ("tensor", "pipeline", "expert"))
+_SCHEDULE = "--parallelism.pipeline_parallel_schedule"
+_BATCH = "--training.local_batch_size"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "flags", "message", "fix"),
+    [
+        (2, (_EP, "0"), "expert_parallel_degree 0 is too small", f"{_EP} 1"),
+        (2, (_EP, "3"), "expert_parallel_degree 3 does not divide the 8 experts of layers.1.moe", f"{_EP} 1 or 2"),
+        (2, (_EP, "4"), "4 does not divide the 2 ranks of data shards, context and tensor", f"{_EP} 1 or 2"),
+        (16, (_EP, "16"), "expert_parallel_degree 16 does not divide the 8 experts", f"{_EP} 1 or 2 or 4 or 8"),
+        (4, (_EP, "4", _PP, "2"), "4 does not divide the 2 ranks of data shards", f"{_EP} 1 or 2"),
+        (
+            3,
+            (_TP, "3"),
+            "tensor_parallel_degree 3 does not divide the 16 query and 16 key/value heads",
+            f"{_TP} 1 or 2",
+        ),
+        (2, (_PP, "2", _SCHEDULE, "2F2B"), "Unknown schedule name '2F2B'", "Interleaved1F1B"),
+        (2, (_PP, "2", _BATCH, "1"), "1F1B needs 2 microbatches for 2 ranks, and has 1", f"{_BATCH} 2"),
+        (16, (_PP, "16"), "1F1B makes 16 stages of a model of 6 layers", f"{_PP} 8 at most"),
+        (8, (_PP, "8", _SCHEDULE, "Interleaved1F1B"), "Interleaved1F1B makes 16 stages of a model", f"{_PP} 4 at most"),
+        (2, (_PP, "2", _SCHEDULE, "Interleaved1F1B", _BATCH, "5"), "5 microbatches out to 2 rounds", f"{_BATCH} 4"),
+        (
+            2,
+            ("--checkpoint.enable", "--checkpoint.create_seed_checkpoint"),
+            "create_seed_checkpoint on 2 processes",
+            "--nproc 1",
+        ),
+    ],
+)
+def test_a_layout_that_the_model_does_not_allow_is_refused_with_one_that_it_does(
+    data: Path, monkeypatch: pytest.MonkeyPatch, ranks: int, flags: tuple[str, ...], message: str, fix: str
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", str(ranks))
+    entry._prepare_process()
+    with pytest.raises(UserError) as refused:
+        entry._configure(str(data), [*DEEPSEEK, *SMALL, *flags])
+    assert message in refused.value.cause
+    assert fix in refused.value.fix
+
+
 def test_upstreams_kernel_overrides_are_refused(data: Path) -> None:
     entry._prepare_process()
     upstream = ("--override.imports", "torchtitan.overrides.helion_rope.helion_rope")
