@@ -67,18 +67,17 @@ def register(library: Path) -> None:
 
 
 def _on_host(primitive: Any, ctx: Any, *operands: Any, **parameters: Any) -> Any:
-    """Lowers a primitive as for the CPU; matrices of 16-bit floats, which LAPACK lacks, in float32."""
+    """Lowers a primitive as for the CPU; matrices of bfloat16, which LAPACK lacks, in float32 (float16 JAX refuses)."""
     import jax.numpy as jnp
     from jax._src.interpreters import mlir
 
     def widened(*arrays: Any) -> list[Any]:
-        wide = [x.astype(jnp.float32) if x.dtype in halves else x for x in arrays]
+        wide = [x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x for x in arrays]
         results = primitive.bind(*wide, **parameters)
         results = results if primitive.multiple_results else [results]
         return [result.astype(aval.dtype) for result, aval in zip(results, ctx.avals_out, strict=True)]
 
-    halves = (jnp.float16, jnp.bfloat16)
-    if any(aval.dtype in halves for aval in ctx.avals_in):
+    if any(aval.dtype == jnp.bfloat16 for aval in ctx.avals_in):
         return mlir.lower_fun(widened, multiple_results=True)(ctx, *operands)
     return mlir._platform_specific_lowerings["cpu"][primitive].rule(ctx, *operands, **parameters)
 
