@@ -195,6 +195,26 @@ def test_arrays_are_handed_over_by_dlpack():
     assert "copy=False forbids that" in lines[2]
 
 
+def test_a_compiled_program_s_cost_and_memory_are_those_that_xla_reports():
+    lines = succeed(
+        """
+        def analysis(function, device):
+            x, w = (jax.device_put(jnp.ones(shape), device) for shape in ((64, 128), (128, 32)))
+            compiled = jax.jit(function).lower(x, w).compile()
+            cost, memory = compiled.cost_analysis(), compiled.memory_analysis()
+            sizes = memory.argument_size_in_bytes, memory.output_size_in_bytes, memory.alias_size_in_bytes
+            return *(cost.get(name, 0) for name in ("flops", "transcendentals", "bytes accessed")), *sizes
+
+        for function in (lambda x, w: x @ w, lambda x, w: jnp.exp(x), lambda x, w: x + 1):
+            ours, xlas = (analysis(function, jax.devices(name)[0]) for name in ("npu", "cpu"))
+            np.testing.assert_allclose(ours, xlas, rtol=1e-3, err_msg=f"{ours} {xlas}")
+        print("same")
+        """,
+        JAX_PLATFORMS="npu,cpu",
+    )
+    assert lines == ["same"]
+
+
 def test_a_trace_shows_what_the_devices_ran(tmp_path):
     succeed(
         f"""
