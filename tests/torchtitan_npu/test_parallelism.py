@@ -84,6 +84,8 @@ LAYOUTS = (
     Layout("deepseek", {"pp": 2, "fsdp": 2, "tp": 2, "ep": 2}, _schedule("1F1B")),
     Layout("deepseek", {"pp": 2, "fsdp": 1, "cp": 2, "tp": 2, "ep": 4}, (*_schedule("1F1B"), *_way("ulysses"))),
     Layout("deepseek", {"pp": 2, "fsdp": 1, "cp": 2, "tp": 2, "ep": 4}, (*_schedule("1F1B"), *_way("ring"))),
+    Layout("qwen_moe", {"fsdp": 2, "tp": 2}),
+    Layout("qwen_moe", {"hsdp": 2, "fsdp": 2, "ep": 2}),
     Layout("gpt_oss", {"fsdp": 2, "ep": 2}),
     Layout("gpt_oss", {"tp": 2}),
     Layout("gpt_oss", {"fsdp": 2, "tp": 2}),

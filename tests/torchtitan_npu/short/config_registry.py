@@ -3,6 +3,7 @@
 from torchtitan.models.deepseek_v3.config_registry import deepseek_v3_debugmodel, deepseek_v3_debugmodel_mtp
 from torchtitan.models.gpt_oss.config_registry import gpt_oss_debugmodel
 from torchtitan.models.llama3.config_registry import llama3_debugmodel_varlen_attn
+from torchtitan.models.qwen3.config_registry import qwen3_moe_debug
 from torchtitan.trainer import Trainer
 
 
@@ -25,6 +26,11 @@ def multi_token() -> Trainer.Config:
 def gpt_oss() -> Trainer.Config:
     """Two layers, one with a sliding window; attention sinks."""
     return _first(gpt_oss_debugmodel(), 2)
+
+
+def qwen_moe() -> Trainer.Config:
+    """One layer of 64 experts; query and key norms."""
+    return _first(qwen3_moe_debug(), 1)
 
 
 def llama() -> Trainer.Config:
