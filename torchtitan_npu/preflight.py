@@ -255,14 +255,12 @@ def _checkpoint(config: Any) -> None:
     steps = sorted(
         (int(path.name.removeprefix("step-")), path)
         for path in folder.glob("step-*")
-        if path.name.removeprefix("step-").isdigit()
-    )
+        if path.name.removeprefix("step-").isdigit() and (path / ".metadata").exists()
+    )  # without it: a Hugging Face export, or a save that was cut off, which upstream passes over
     wanted = [path for step, path in steps if settings.load_step in (-1, step)]
     if not wanted:
         return
     path = wanted[-1]
-    if not (path / ".metadata").exists():
-        return  # a Hugging Face export, or a save that was cut off: upstream passes over it
     checkpoints.check_whole(path, f"remove {path}, or name an earlier step with --checkpoint.load_step")
     if "dataloader" not in settings.exclude_from_loading:
         checkpoints.check_ranks(path, _data_parallel(config))

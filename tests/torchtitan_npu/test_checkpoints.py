@@ -3,12 +3,14 @@
 import errno
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.distributed import checkpoint
+from torchtitan.config import ParallelismConfig
 
-from torchtitan_npu import checkpoints
+from torchtitan_npu import checkpoints, preflight
 from torchtitan_npu.errors import UserError
 
 
@@ -66,3 +68,21 @@ def test_resuming_on_more_or_fewer_ranks_names_both_numbers(tmp_path: Path, wrot
     with pytest.raises(UserError, match=f"{wrote} wrote it, this run has {ranks}") as refused:
         checkpoints.check_ranks(tmp_path, ranks)
     assert "--checkpoint.exclude_from_loading dataloader" in refused.value.fix
+
+
+def test_a_save_that_was_cut_off_does_not_hide_the_step_that_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = tmp_path / "checkpoint"
+    places = {f"dp_rank_{rank}": b"place" for rank in range(2)}
+    checkpoint.save({"dataloader": places, "weight": torch.ones(4)}, checkpoint_id=str(steps / "step-8"), no_dist=True)
+    (steps / "step-12").mkdir()  # its ranks were killed before the metadata were written
+    settings = SimpleNamespace(
+        enable=True, create_seed_checkpoint=False, folder="checkpoint", load_step=-1, exclude_from_loading=[]
+    )
+    config = SimpleNamespace(dump_folder=str(tmp_path), checkpoint=settings, parallelism=ParallelismConfig())
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    preflight._checkpoint(config)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with pytest.raises(UserError, match="step-8 holds the places in the data of data-parallel ranks: 2 wrote it"):
+        preflight._checkpoint(config)
