@@ -9,6 +9,7 @@ import atexit
 import ctypes
 import functools
 import itertools
+import os
 import threading
 import time
 import traceback
@@ -101,7 +102,7 @@ def install(plugin: ctypes.CDLL) -> None:
     plugin.npu_set_callback_handler(_handle)
     plugin.npu_add_host_target(TARGET.encode())
     # First what runs in the background comes to its end, as Python waits for threads; then nobody calls any more.
-    threading._register_atexit(functools.partial(_wait_for_programs, plugin))  # type: ignore[attr-defined]
+    threading._register_atexit(functools.partial(_wait_for_programs, plugin, os.getpid()))  # type: ignore[attr-defined]
     atexit.register(plugin.npu_end_callbacks)
     with _installing:
         original = jax_callback.emit_python_callback
@@ -117,8 +118,9 @@ def install(plugin: ctypes.CDLL) -> None:
         jax_callback.emit_python_callback = emit
 
 
-def _wait_for_programs(plugin: ctypes.CDLL) -> None:
-    while plugin.npu_is_launching():
+def _wait_for_programs(plugin: ctypes.CDLL, process: int) -> None:
+    # A forked child has not the threads that run programs.
+    while os.getpid() == process and plugin.npu_is_launching():
         time.sleep(0.001)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -104,6 +105,15 @@ def test_a_dump_holds_program_graph_picture_and_times(tmp_path, monkeypatch):
     assert "While(" in (folder / "graph0.txt").read_text()
     assert (folder / "graph0.svg").read_text().startswith("<svg")
     assert set(json.loads((folder / "timings_ms.json").read_text())) >= {"partition", "lower", "graph engine"}
+
+
+def test_a_dump_that_cannot_be_written_is_said_and_stops_no_program(tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XLA_NPU_CACHE", "0")
+    monkeypatch.setenv("XLA_NPU_DUMP", str(tmp_path / "file"))
+    compile_function(lambda x: x + 1, np.ones(3, np.float32))
+    (message,) = caplog.messages
+    assert re.search("not dumped: .*file.*XLA_NPU_DUMP", message)
 
 
 def test_an_operation_without_lowering_is_named_with_its_place():

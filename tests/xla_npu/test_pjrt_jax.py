@@ -46,6 +46,58 @@ def test_another_release_of_jax_is_refused_with_the_one_to_install(monkeypatch, 
         platform.check_versions()
 
 
+def test_a_forked_child_is_told_that_it_cannot_use_npus():
+    lines = succeed(
+        """
+        import os, signal
+        x = (jnp.arange(3) + 1).block_until_ready()
+        for use in (lambda: x + 1, lambda: jax.device_put(np.ones(3))):
+            child = os.fork()
+            if not child:
+                signal.alarm(20)
+                try:
+                    use()
+                except Exception as error:
+                    print(error, flush=True)
+                os._exit(0)
+            os.waitpid(child, 0)
+        print(x.tolist(), (x * 2).tolist())
+        """
+    )
+    *told, last = lines
+    assert len(told) == 2 and all("forked" in line and "'spawn'" in line for line in told), lines
+    assert last == "[1, 2, 3] [2, 4, 6]"
+
+
+def test_a_share_of_memory_that_is_no_share_is_refused():
+    for fraction in ("nan", "0.5x"):
+        result = run("jax.devices()", XLA_NPU_MEMORY_FRACTION=fraction)
+        assert f"XLA_NPU_MEMORY_FRACTION is '{fraction}'" in result.stderr
+
+
+def test_a_compiler_that_ended_between_two_programs_is_replaced():
+    lines = succeed(
+        """
+        import os, pathlib, signal, time
+        print((jnp.arange(3) + 1).tolist())
+        me = f"PPid:\\t{os.getpid()}\\n"
+        compilers = [
+            int(path.name)
+            for path in pathlib.Path("/proc").glob("[0-9]*")
+            if path.joinpath("status").exists()
+            and me in path.joinpath("status").read_text()
+            and b"xla_npu.compiler" in path.joinpath("cmdline").read_bytes()
+        ]
+        for compiler in compilers:
+            os.kill(compiler, signal.SIGKILL)
+            os.waitid(os.P_PID, compiler, os.WEXITED | os.WNOWAIT)
+        print(len(compilers), jax.jit(lambda x: x * 7 - 2)(jnp.arange(3)).tolist())
+        """,
+        XLA_NPU_CACHE="0",
+    )
+    assert lines == ["[1, 2, 3]", "1 [-2, 5, 12]"]
+
+
 def test_a_donated_argument_is_deleted_and_its_memory_reused():
     lines = succeed(
         """

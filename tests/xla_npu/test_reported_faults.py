@@ -76,6 +76,18 @@ def test_64_bit_floats_work_or_are_refused_alike_wherever_they_come_from():
     assert {"array", "linspace", "arange", "full"} <= {line.split()[0] for line in lines if line.endswith(" float64")}
 
 
+def test_128_bit_complex_numbers_are_moved_by_their_bits():
+    lines = succeed(
+        """
+        z = jnp.array([1 + 2j, 3 - 4j])
+        parts = jax.jit(lambda z: (z.real, z.imag, z[::-1], z.astype(jnp.complex64)))(z)
+        print(z.dtype, [part.tolist() for part in parts])
+        """,
+        JAX_ENABLE_X64="1",
+    )
+    assert lines == ["complex128 [[1.0, 3.0], [2.0, -4.0], [(3-4j), (1+2j)], [(1+2j), (3-4j)]]"]
+
+
 def test_the_version_of_stablehlo_is_told_and_its_newest_types_arrive():
     lines = succeed(
         """
@@ -144,6 +156,8 @@ def test_the_message_of_a_failing_compile_names_operation_type_and_place():
         JAX_ENABLE_X64="1",
     )
     assert result.returncode != 0
-    assert (
-        "UNIMPLEMENTED: stablehlo.sine: the NPU has no Sin for type f64\nat jit(model)/sin, <string>:6" in result.stderr
+    assert re.search(
+        r"UNIMPLEMENTED: stablehlo\.sine: the NPU has no Sin for type f64, but for bf16, f16, f32 \(.* assumed .*\)\. "
+        r"Convert with astype, .*\nat jit\(model\)/sin, <string>:6",
+        result.stderr,
     )

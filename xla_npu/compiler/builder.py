@@ -48,12 +48,21 @@ def takes(operator: str, dtype: str) -> bool:
     return types is None or dtype in types
 
 
+def lacks(operator: str, dtype: str) -> Unsupported:
+    """The refusal of an operator for a GE type, with what is there instead."""
+    types = ", ".join(sorted(_native()[operator]))
+    return Unsupported(
+        f"the NPU has no {operator} for type {dtype}, but for {types} (documented for Ascend950, assumed for others). "
+        "Convert with astype, or run this part on JAX's CPU backend"
+    )
+
+
 def wide_enough(operator: str, dtype: str) -> str:
     """The narrowest GE type that holds `dtype` and that `operator` takes."""
     wide = dtype
     while not takes(operator, wide):
         if wide not in WIDER:
-            raise Unsupported(f"the NPU has no {operator} for type {dtype}")
+            raise lacks(operator, dtype)
         wide = WIDER[wide]
     return wide
 
@@ -387,7 +396,7 @@ class Builder:
             return value
         for one in (value.dtype, dtype):
             if not takes("Cast", one):
-                raise Unsupported(f"the NPU has no Cast for type {one}")
+                raise lacks("Cast", one)
         array = value.array
         if array is not None and array.size <= 1024 and array.dtype.kind in "iub":  # integers convert exactly
             return self.graph.constant(array.astype(STORAGE_NUMPY[dtype]), dtype)
@@ -676,7 +685,7 @@ class Builder:
         columns = y.shape[-2] if transpose_y else y.shape[-1]
         shape = (*x.shape[:-2], rows, columns)
         if not takes("MatMulV2", x.dtype):
-            raise Unsupported(f"the NPU has no matrix product for type {x.dtype}")
+            raise lacks("MatMulV2", x.dtype)
         if len(shape) == 2:
             return self.emit("MatMulV2", [x, y], x.dtype, shape, transpose_x1=transpose_x, transpose_x2=transpose_y)
         return self.emit("BatchMatMulV2", [x, y], x.dtype, shape, adj_x1=transpose_x, adj_x2=transpose_y)

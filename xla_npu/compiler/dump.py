@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from xla_npu.compiler.graph import Graph, Value
+
+logger = logging.getLogger(__name__)
 
 
 class Record:
@@ -19,8 +23,16 @@ class Record:
         self._folder = Path(directory) / key[:16] if directory else None
         self._times: dict[str, float] = {}
         self._last = time.perf_counter()
+        self._write(lambda folder: folder.mkdir(parents=True, exist_ok=True))
+
+    def _write(self, put: Callable[[Path], object]) -> None:
+        """Lets `put` write into the folder; where it cannot, says so and writes nothing more of this program."""
         if self._folder:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            try:
+                put(self._folder)
+            except OSError as error:
+                logger.warning("a program is not dumped: %s (XLA_NPU_DUMP names another folder)", error)
+                self._folder = None
 
     def lap(self, stage: str) -> None:
         """Ends a stage; its time in milliseconds is kept."""
@@ -30,19 +42,16 @@ class Record:
 
     def text(self, name: str, module: Any) -> None:
         """The module as MLIR text."""
-        if self._folder:
-            (self._folder / f"{name}.mlir").write_text(str(module))
+        self._write(lambda folder: (folder / f"{name}.mlir").write_text(str(module)))
 
     def graph(self, graph: Graph, number: int = 0) -> None:
         """The GE graph as text (`graph0.txt`) and as a drawing (`graph0.svg`)."""
-        if self._folder:
-            (self._folder / f"graph{number}.txt").write_text("\n".join(_lines(graph)) + "\n")
-            (self._folder / f"graph{number}.svg").write_text(_drawing(graph))
+        self._write(lambda folder: (folder / f"graph{number}.txt").write_text("\n".join(_lines(graph)) + "\n"))
+        self._write(lambda folder: (folder / f"graph{number}.svg").write_text(_drawing(graph)))
 
     def finish(self) -> None:
         """Writes the timings."""
-        if self._folder:
-            (self._folder / "timings_ms.json").write_text(json.dumps(self._times, indent=1) + "\n")
+        self._write(lambda folder: (folder / "timings_ms.json").write_text(json.dumps(self._times, indent=1) + "\n"))
 
 
 def _value(value: Value) -> str:

@@ -97,9 +97,7 @@ class Lowering(Builder):
         if 0 in shape:
             return Tensor(element, shape, (self.reshape_value(self.graph.constant([], element.storage), shape),) * 2)
         halves = [
-            self.emit(
-                "Slice", [pair, self.ints([0] * len(shape) + [i]), self.ints([*shape, 1])], pair.dtype, (*shape, 1)
-            )
+            self.move("Slice", [pair], [self.ints([0] * len(shape) + [i]), self.ints([*shape, 1])], (*shape, 1))
             for i in (0, 1)
         ]
         return Tensor(element, shape, tuple(self.reshape_value(half, shape) for half in halves))

@@ -1,5 +1,7 @@
 #include "api.h"
 
+#include <pthread.h>
+
 #include <new>
 #include <string>
 #include <type_traits>
@@ -10,10 +12,34 @@ namespace npu {
 extern PJRT_Profiler_Extension profiler_extension;  // profile.cpp
 
 namespace {
+// Set in the child of a process that forked after it made a client: the child has none of its threads.
+bool forked = false;
+
+// Entry points that wait for such a thread.
+template <typename Args, typename... Needy>
+constexpr bool among = (std::is_same_v<Args, Needy> || ...);
+template <typename Args>
+constexpr bool needs_threads =
+    among<Args, PJRT_Client_Create_Args, PJRT_Client_Compile_Args, PJRT_Client_BufferFromHostBuffer_Args,
+          PJRT_Client_CreateBuffersForAsyncHostToDevice_Args, PJRT_Executable_DeserializeAndLoad_Args,
+          PJRT_LoadedExecutable_Execute_Args, PJRT_Buffer_ToHostBuffer_Args, PJRT_Buffer_CopyRawToHost_Args,
+          PJRT_Buffer_CopyToDevice_Args, PJRT_Buffer_CopyToMemory_Args>;
+
 // An entry point as the caller sees it: exceptions become errors.
 template <auto function, typename Args>
 PJRT_Error* guarded(Args* args) noexcept {
     try {
+        if constexpr (std::is_same_v<Args, PJRT_Client_Create_Args>) {
+            static const int watched = pthread_atfork(nullptr, nullptr, [] { forked = true; });
+            (void)watched;
+        }
+        if constexpr (needs_threads<Args>) {
+            if (forked) {
+                fail(PJRT_FAILED_PRECONDITION,
+                     "NPUs cannot be used in a process that was forked after its parent began to use them. Start "
+                     "processes with multiprocessing.get_context('spawn'), or fork before JAX's first use");
+            }
+        }
         function(*args);
         return nullptr;
     } catch (const Failure& failure) {

@@ -53,7 +53,7 @@ Settings settings_of(const PJRT_NamedValue* options, size_t count) {
     if (const char* fraction = std::getenv("XLA_NPU_MEMORY_FRACTION")) {
         char* end = nullptr;
         settings.memory_fraction = std::strtod(fraction, &end);
-        if (end == fraction || settings.memory_fraction <= 0 || settings.memory_fraction > 1) {
+        if (end == fraction || *end || !(settings.memory_fraction > 0 && settings.memory_fraction <= 1)) {
             fail(PJRT_INVALID_ARGUMENT, "XLA_NPU_MEMORY_FRACTION is '%s': a number above 0 and up to 1 is wanted",
                  fraction);
         }

@@ -72,6 +72,12 @@ std::string interpreter() {
     std::lock_guard<std::mutex> lock(interpreter_mutex);
     return named_interpreter;
 }
+
+// Whether a child process has ended; it stays to be reaped.
+bool ended(pid_t process) {
+    siginfo_t info{};
+    return process >= 0 && waitid(P_PID, process, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == process;
+}
 }  // namespace
 
 Worker::Worker(std::string python, std::string precision)
@@ -133,6 +139,7 @@ std::string Worker::stop() {
 
 Answer Worker::ask(const std::string& header, std::string_view code, std::string_view options) {
     std::lock_guard<std::mutex> lock(mutex_);
+    if (ended(process_)) stop();  // between two programs: nobody's fault
     if (process_ < 0) start();
     const uint64_t payload = code.size() + options.size();
     uint32_t frame[3] = {static_cast<uint32_t>(header.size()), static_cast<uint32_t>(payload),
