@@ -59,6 +59,7 @@ def test_a_forked_child_is_told_that_it_cannot_use_npus():
                     use()
                 except Exception as error:
                     print(error, flush=True)
+                x.delete()  # the parent's stays
                 os._exit(0)
             os.waitpid(child, 0)
         print(x.tolist(), (x * 2).tolist())

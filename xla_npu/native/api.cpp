@@ -24,6 +24,10 @@ constexpr bool needs_threads =
           PJRT_Client_CreateBuffersForAsyncHostToDevice_Args, PJRT_Executable_DeserializeAndLoad_Args,
           PJRT_LoadedExecutable_Execute_Args, PJRT_Buffer_ToHostBuffer_Args, PJRT_Buffer_CopyRawToHost_Args,
           PJRT_Buffer_CopyToDevice_Args, PJRT_Buffer_CopyToMemory_Args>;
+// Entry points that give back what is the parent's as well: the child leaves it as it is.
+template <typename Args>
+constexpr bool gives_back = among<Args, PJRT_Client_Destroy_Args, PJRT_LoadedExecutable_Destroy_Args,
+                                  PJRT_Buffer_Destroy_Args, PJRT_Buffer_Delete_Args, PJRT_Event_Destroy_Args>;
 
 // An entry point as the caller sees it: exceptions become errors.
 template <auto function, typename Args>
@@ -39,6 +43,9 @@ PJRT_Error* guarded(Args* args) noexcept {
                      "NPUs cannot be used in a process that was forked after its parent began to use them. Start "
                      "processes with multiprocessing.get_context('spawn'), or fork before JAX's first use");
             }
+        }
+        if constexpr (gives_back<Args>) {
+            if (forked) return nullptr;
         }
         function(*args);
         return nullptr;
