@@ -5,6 +5,8 @@ device. Importing it changes nothing.
 """
 
 import logging
+from functools import partial
+from typing import NoReturn
 
 from xla_npu.library import cann_is_installed, find_library
 
@@ -36,7 +38,16 @@ def initialize() -> None:
         return
     from xla_npu import platform
 
-    platform.check_versions()
-    library = find_library()
-    xla_bridge.register_plugin(PLATFORM, priority=_PRIORITY, library_path=str(library))
+    try:
+        platform.check_versions()
+        library = find_library()
+        xla_bridge.register_plugin(PLATFORM, priority=_PRIORITY, library_path=str(library))
+    except Exception as error:
+        if PLATFORM in wanted:  # JAX only logs what happens here; its own error shall say it, too
+            xla_bridge.register_backend_factory(PLATFORM, partial(_refuse, error), priority=_PRIORITY)
+        raise
     platform.register(library)
+
+
+def _refuse(error: Exception) -> NoReturn:
+    raise error

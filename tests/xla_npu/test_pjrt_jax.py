@@ -1,5 +1,9 @@
 """JAX programs on the platform `npu`: what the plugin and its registration do, as a user sees it."""
 
+import os
+import re
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -44,6 +48,17 @@ def test_another_release_of_jax_is_refused_with_the_one_to_install(monkeypatch, 
     monkeypatch.setitem(platform.VERSIONS, name, "9.9.9")
     with pytest.raises(ImportError, match=rf"does not work with {name} 0\.10\.2: pip install .*{name}==9\.9\.9"):
         platform.check_versions()
+
+
+def test_jax_s_own_error_says_why_the_platform_is_not_there():
+    program = (
+        "import xla_npu, xla_npu.platform as platform; platform.VERSIONS['jaxlib'] = '9.9.9'\n"
+        "try: xla_npu.initialize()\n"
+        "except ImportError: import jax; jax.devices()\n"
+    )
+    environment = os.environ | {"JAX_PLATFORMS": "npu", "PYTHONPATH": os.getcwd()}
+    result = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert re.search(r"Unable to initialize backend 'npu': .* does not work with jaxlib .*pip install", result.stderr)
 
 
 def test_a_forked_child_is_told_that_it_cannot_use_npus():
