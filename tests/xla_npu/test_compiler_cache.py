@@ -161,12 +161,18 @@ def test_the_worker_answers_programs_and_errors_and_goes_on(tmp_path):
     good = serialize(lambda x: x + 1, np.ones(3, np.float32))
     with ours, ours.makefile("rwb") as stream:
         for code, ok in ((good, True), (b"nonsense", False), (good, True)):
-            header = {"op": "compile", "code_size": len(code), "options_size": 0, "soc": settings().soc}
+            header = {
+                "op": "compile",
+                "code_size": len(code),
+                "options_size": 0,
+                "soc": settings().soc,
+                "host_targets": [],
+            }
             write_frame(stream, header, code)
             frame = read_frame(stream)
             assert frame is not None
             reply, payload = frame
-            assert reply["ok"] is ok
+            assert reply["ok"] is ok, reply
             if ok:
                 assert [step["kind"] for step in reply["steps"]] == ["model"]
                 assert len(payload) == reply["models"][0]["size"]
