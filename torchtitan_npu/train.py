@@ -35,7 +35,7 @@ class NPUTrainer(Trainer):
         if config.npu.converters == "npu":
             gradients.only_sum(self.model_parts)
         if config.npu.check_loss:
-            self.optimizers.register_step_pre_hook(lambda *_: finite.check(self._losses, self.step))
+            self.optimizers.register_step_pre_hook(lambda *_: finite.check(self._losses, self.model_parts, self.step))
 
     def forward_backward_step(self, **batch: Any) -> torch.Tensor:
         loss = super().forward_backward_step(**batch)

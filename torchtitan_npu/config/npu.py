@@ -64,8 +64,8 @@ class NPUConfig:
     (torch only warns of it). Turn off for a model that leaves parameters unused on purpose."""
 
     check_loss: bool = True
-    """Stop every rank in the step whose loss is not finite, before the weights are updated. Costs a number sent and
-    read a step; without it upstream's check of logged steps is left, after the update."""
+    """Stop every rank in the step whose loss or gradients are not finite, before the weights are updated. Costs two
+    numbers sent and read a step; without it upstream's check of the loss of logged steps is left, after the update."""
 
     hccl: HcclConfig = field(default_factory=HcclConfig)
 
