@@ -14,6 +14,8 @@ from jax import lax
 from jax.experimental import checkify
 
 from tests.xla_npu.programs import assert_same, compile_function
+from xla_npu.compiler import builder
+from xla_npu.compiler.errors import Unsupported
 
 few = settings(max_examples=10, deadline=None)
 rng = np.random.default_rng(0)
@@ -279,3 +281,20 @@ def test_a_long_iota_is_counted_where_the_program_runs(dtype):
     assert_same(lambda x: lax.broadcasted_iota(dtype, (2, length), 1) + x, np.ones((2, 1), dtype))
     program = compile_function(lambda x: lax.iota(dtype, length) + x, np.ones((), dtype))
     assert sum(len(model) for model in program.models) < length
+
+
+def test_what_the_graph_engine_refuses_is_named_with_its_place(monkeypatch):
+    monkeypatch.setattr(builder, "_native", dict)  # the table that is asked before GE is
+    with jax.enable_x64(True), pytest.raises(Unsupported) as refusal:
+        compile_function(lambda x: jnp.sum(x * 2), np.ones(3))
+    message = str(refusal.value)
+    assert "Graph Engine refused the program" in message and "f64" in message
+    assert message.startswith("stablehlo.") and "test_lowering_structure.py:" in message
+
+
+def test_an_operation_without_a_place_has_that_of_what_it_is_in():
+    with jax.enable_x64(True), pytest.raises(Unsupported) as refusal:
+        compile_function(lambda x: jnp.sort(x), np.ones(3))
+    first, place, operation = str(refusal.value).splitlines()
+    assert first.startswith("stablehlo.compare: the NPU has no NotEqual for type f64")
+    assert "test_lowering_structure.py:" in place and "stablehlo.compare" in operation

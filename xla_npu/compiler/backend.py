@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from xla_npu.compiler.air import encode
 from xla_npu.compiler.errors import CompileError, Unsupported
 from xla_npu.compiler.graph import Graph
+from xla_npu.compiler.location import locate
 
 
 def autofuse() -> str:
@@ -50,6 +52,14 @@ class GraphEngine:
 
     def compile(self, graph: Graph, aliases: list[tuple[int, int]]) -> bytes:
         """The model of `graph`; `aliases` are (input, output) pairs that share memory."""
+        try:
+            return self._compile(graph, aliases)
+        except CompileError as error:
+            if (origin := _origin(graph, str(error))) is not None:
+                locate(error, origin)
+            raise
+
+    def _compile(self, graph: Graph, aliases: list[tuple[int, int]]) -> bytes:
         folder = Path(self._folder.name)
         air = folder / "graph.air"
         air.write_bytes(encode(graph))
@@ -71,6 +81,13 @@ class GraphEngine:
         _running.remove(self)
         self._ge.offline_compile.build_finalize()
         self._folder.cleanup()
+
+
+def _origin(graph: Graph, message: str) -> Any:
+    """The StableHLO operation of the node that GE's message names, if it names one."""
+    names = set(re.findall(r"\w+", message))
+    nodes = (node for part in graph.walk() for node in part.nodes)
+    return next((node.origin for node in nodes if node.name in names and node.origin is not None), None)
 
 
 @cache

@@ -40,6 +40,7 @@ class Node:
     subgraphs: list[Graph] = field(default_factory=list)
     layout: str = "ND"
     dynamic_inputs: int | None = None  # how many trailing inputs belong to the dynamic one
+    origin: Any = None  # the StableHLO operation that it is part of
 
 
 class Graph:
@@ -50,6 +51,7 @@ class Graph:
         self.nodes: list[Node] = []
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
+        self.origin: Any = None  # of the nodes that are added now
         self._known: dict[Any, Node] = {}
         self._constants: dict[Any, Value] = {}
 
@@ -98,6 +100,7 @@ class Graph:
                 return known.outputs
         node = Node(f"{kind}{len(self.nodes)}", kind, list(inputs), attributes)
         node.subgraphs, node.layout, node.dynamic_inputs = list(subgraphs), layout, dynamic_inputs
+        node.origin = self.origin
         node.outputs = [Value(node, i, dtype, tuple(shape)) for i, (dtype, shape) in enumerate(outputs)]
         self.nodes.append(node)
         if key is not None:

@@ -12,15 +12,20 @@ _SCOPE = re.compile(r'"([^"\n]*)"\(')
 
 
 def describe(op: Any) -> str:
-    """One line: the operation's path in the JAX program and the source line, as far as its location tells."""
+    """The operation's path in the JAX program and the source line, as far as locations tell, and the operation."""
+    return f"at {_place(op)}\n  {_shorten(str(op))}"
+
+
+def _place(op: Any) -> str:
+    """Operations in comparators have none of their own, nor have some of JAX's functions: then it is their parent's."""
     text = str(op.location)
     scope, frame = _SCOPE.search(text), _FRAME.search(text)
-    places = []
-    if scope:
-        places.append(scope.group(1))
+    if not (scope or frame):
+        return "an unknown place" if op.parent is None else _place(op.parent)
+    places = [scope.group(1)] if scope else []
     if frame:
         places.append(f"{frame.group(1)}:{frame.group(2)}")
-    return "at " + (", ".join(places) or "an unknown place") + f"\n  {_shorten(str(op))}"
+    return ", ".join(places)
 
 
 def locate(error: CompileError, op: Any) -> None:

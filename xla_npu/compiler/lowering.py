@@ -152,6 +152,7 @@ class Lowering(Builder):
             self.lower_constant(op, op.results[0])
             return
         function = RULES.get(name)
+        outer, self.graph.origin = self.graph.origin, op
         try:
             if function is None:
                 for value in op.results:
@@ -162,6 +163,8 @@ class Lowering(Builder):
         except CompileError as error:
             locate(error, op)
             raise
+        finally:
+            self.graph.origin = outer
         results = [results] if isinstance(results, Tensor) else list(results or ())
         for value, tensor in zip(op.results, results, strict=True):
             self.tensors[value] = tensor
