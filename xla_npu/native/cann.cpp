@@ -83,8 +83,13 @@ const Cann& cann() { return functions; }
 void check(int code, const char* call) {
     if (code == 0) return;
     const char* message = functions.aclGetRecentErrMsg ? functions.aclGetRecentErrMsg() : nullptr;
-    fail(category(code), "%s failed with CANN's error %d%s%s", call, code, message && *message ? ": " : "",
-         message ? message : "");
+    const PJRT_Error_Code kind = category(code);
+    const char* advice = kind == PJRT_UNAVAILABLE
+                             ? "\nWhat the device still had to compute is lost: go on from a checkpoint in a new process, "
+                               "with ASCEND_RT_VISIBLE_DEVICES leaving the device out if npu-smi shows it as faulty"
+                             : "";
+    fail(kind, "%s failed with CANN's error %d%s%s%s", call, code, message && *message ? ": " : "",
+         message ? message : "", advice);
 }
 
 void* find_symbol(const char* library, const char* name) { return dlsym(open_library(library), name); }
