@@ -70,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.patch:
         args.patch.write_bytes(patch)
     elif adaptation.new and not args.dry_run:
+        _check_identity(plugin.root)
         progress.points = progress.points or adaptation.points
         state.save(plugin.root, progress)
         _commit(plugin.root, adaptation, title, _dirty(plugin.root))
@@ -216,6 +217,18 @@ def _imports(source: bytes) -> Iterator[ast.ImportFrom]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             yield node
+
+
+def _check_identity(root: Path) -> None:
+    """Before anything is written: git would refuse the commit when the files are changed already."""
+    for who in ("AUTHOR", "COMMITTER"):
+        try:
+            git(root, "var", f"GIT_{who}_IDENT")
+        except SyncError:
+            raise SyncError(
+                "git does not know whose commit it would be, nothing was changed: set git config user.name and"
+                " user.email, or take a patch with --patch FILE"
+            ) from None
 
 
 def _commit(root: Path, adaptation: Adaptation, title: str, dirty: set[str]) -> None:

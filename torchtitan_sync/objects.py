@@ -15,19 +15,20 @@ from torchtitan_sync.model import Change, Commit, FileRename, SyncError
 _PULL_REQUEST = re.compile(r"\(#(\d+)\)")
 _ZERO = re.compile(r"0+")
 
-# A git hook's variables would send every command to the hook's repository; a prompt would wait for ever.
-_ENVIRONMENT = {
-    name: value
-    for name, value in os.environ.items()
-    if not re.fullmatch(r"GIT_(DIR|\w*_FILE|WORK_TREE|\w*DIRECTORY|\w*DIRECTORIES)", name)
-} | {"GIT_TERMINAL_PROMPT": "0"}
+_OF_A_HOOK = re.compile(r"GIT_(DIR|\w*_FILE|WORK_TREE|\w*DIRECTORY|\w*DIRECTORIES)")
+
+
+def _environment() -> dict[str, str]:
+    """A git hook's variables would send every command to the hook's repository; a prompt would wait for ever."""
+    ours = {name: value for name, value in os.environ.items() if not _OF_A_HOOK.fullmatch(name)}
+    return ours | {"GIT_TERMINAL_PROMPT": "0"}
 
 
 def git(directory: Path | None, *arguments: str, stdin: bytes = b"", check: bool = True) -> bytes:
     """What a git command prints. Raises SyncError with git's own message where it fails."""
     command = ["git", *(["-C", str(directory)] if directory else []), "-c", "core.quotePath=false", *arguments]
     try:
-        done = subprocess.run(command, input=stdin, capture_output=True, env=_ENVIRONMENT)
+        done = subprocess.run(command, input=stdin, capture_output=True, env=_environment())
     except FileNotFoundError:
         raise SyncError("git is not installed, or not on PATH") from None
     if check and done.returncode:
@@ -161,7 +162,7 @@ def fetch(git_dir: Path, specs: Iterable[str], *, negotiate: bool = True) -> str
     command = ["git", "-C", str(git_dir), *options, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--force"]
     command += ["--no-auto-gc", "--filter=blob:none", "--stdin", "origin"]
     names = "".join(f"{spec}\n" for spec in specs)
-    done = subprocess.run(command, input=names, capture_output=True, text=True, env=_ENVIRONMENT)
+    done = subprocess.run(command, input=names, capture_output=True, text=True, env=_environment())
     if not done.returncode:
         return ""
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip() and not line.startswith("warning:")]

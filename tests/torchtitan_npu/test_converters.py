@@ -15,7 +15,7 @@ from torchtitan.models.common.linear import Linear
 from torchtitan.models.common.nn_modules import RMSNorm
 from torchtitan.models.common.rope import ComplexRoPE, CosSinRoPE
 
-from torchtitan_npu.converters import attention, reference, rms_norm, rope, swiglu
+from torchtitan_npu.converters import attention, packed, reference, rms_norm, rope, swiglu
 
 # Units of the dtype's spacing: float32 sums differ by their order; bfloat16 rounds a few intermediate results.
 SPACINGS = {torch.float32: 64, torch.bfloat16: 3}
@@ -177,7 +177,7 @@ def test_attention_keeps_documents_apart() -> None:
 
 
 def test_offsets_are_read_again_when_they_change() -> None:
-    last = attention._LastOffsets()
+    last = packed._LastOffsets()
     offsets = torch.tensor([0, 4, 9])
     assert last.ends(offsets) == [4, 9]
     assert last.ends(offsets) == [4, 9]

@@ -1,6 +1,7 @@
 """`adapt`: one commit or a patch, nobody's uncommitted work, and nothing left for a plugin that only saw moves."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,20 @@ def test_everything_is_one_commit_that_names_what_was_done(plugin: Repository) -
     message = plugin.git("log", "-1", "--format=%B")
     assert "torchtitan.components.tools.Timer -> torchtitan.tools.timing.Timer" in message
     assert plugin.git("status", "--porcelain") == "A  staged.txt", "what was staged is not in the commit"
+
+
+def test_without_a_git_identity_nothing_is_changed(
+    plugin: Repository, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL", "EMAIL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    plugin.git("config", "user.useConfigOnly", "true")  # else git may make one up from the machine's name
+    assert run("adapt", plugin) == 2
+    assert "set git config user.name" in capsys.readouterr().err
+    assert plugin.git("status", "--porcelain") == ""
+    assert run("adapt", plugin, "--patch", str(plugin.path.parent / "a.patch")) == 0
 
 
 def test_dry_run_and_patch_change_nothing_and_the_patch_applies(
