@@ -3,7 +3,7 @@
 Upstream looks at the loss of steps that are logged, on ranks that see one, and after the update; at gradients never.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 import torch.distributed as dist
@@ -32,8 +32,8 @@ def check(losses: list[torch.Tensor], model_parts: Iterable[nn.Module], step: in
     Raises:
         UserError: on every rank, if a loss or a gradient of any is infinite or not a number.
     """
-    grads = _gradients(model_parts)
-    numbers = [*losses, grads[0].abs().sum() if grads else torch.ones_like(losses[0])]
+    first = next(_gradients(model_parts), None)
+    numbers = [*losses, torch.ones_like(losses[0]) if first is None else first.abs().sum()]
     table = _of_all_ranks(torch.stack([number.detach().to(losses[0].device).float().reshape(()) for number in numbers]))
     bad = (~table[:, :-1].isfinite()).nonzero()
     if len(bad):
@@ -47,7 +47,8 @@ def check(losses: list[torch.Tensor], model_parts: Iterable[nn.Module], step: in
     clipped = table[:, -1]
     if (clipped.isfinite() & (clipped > 0)).all():
         return
-    own = torch.stack([grad.abs().sum().float() for grad in grads]).sum() if grads else clipped.new_zeros(())
+    sums = [grad.abs().sum().float() for grad in _gradients(model_parts)]
+    own = torch.stack(sums).sum() if sums else clipped.new_zeros(())
     ranks = (~_of_all_ranks(own.to(losses[0].device).reshape(1))[:, 0].isfinite()).nonzero().flatten().tolist()
     if ranks:
         raise UserError(
@@ -57,11 +58,11 @@ def check(losses: list[torch.Tensor], model_parts: Iterable[nn.Module], step: in
         )
 
 
-def _gradients(model_parts: Iterable[nn.Module]) -> list[torch.Tensor]:
+def _gradients(model_parts: Iterable[nn.Module]) -> Iterator[torch.Tensor]:
     """This rank's gradients, those without elements left out."""
     grads = (parameter.grad for part in model_parts for parameter in part.parameters())
     local = (grad.to_local() if isinstance(grad, DTensor) else grad for grad in grads if grad is not None)
-    return [grad for grad in local if grad.numel()]
+    return (grad for grad in local if grad.numel())
 
 
 def _of_all_ranks(own: torch.Tensor) -> torch.Tensor:

@@ -105,8 +105,7 @@ def _attention(
 
 @_attention.register_fake
 def _(query, key, value, offsets, sinks, scale, left, right, rows, rank):
-    statistics = query.new_empty((query.shape[0], query.shape[1], 8), dtype=torch.float32)
-    return query.new_empty((*query.shape[:2], value.shape[-1])), statistics, torch.empty_like(statistics)
+    return packed.unfilled(query, value)
 
 
 @torch.library.custom_op("torchtitan_npu::attention_backward", mutates_args=())

@@ -1,6 +1,7 @@
 """Documents packed into rows, as the attention operator wants them: ends as host integers, spans of tokens."""
 
 import weakref
+from collections.abc import Iterator
 from functools import cache
 
 import torch
@@ -57,13 +58,24 @@ def tokens(x: torch.Tensor, spans: list[Span] | None) -> torch.Tensor:
 
 def add(whole: torch.Tensor, spans: list[Span], part: torch.Tensor) -> None:
     """Add to the tokens of these spans."""
-    spans = joined(spans)
-    for (begin, end), piece in zip(spans, part.split([end - begin for begin, end in spans]), strict=True):
-        whole[begin:end] += piece
+    for place, piece in _pieces(whole, spans, part):
+        place += piece
 
 
 def put(whole: torch.Tensor, spans: list[Span], part: torch.Tensor) -> None:
     """Replace the tokens of these spans."""
+    for place, piece in _pieces(whole, spans, part):
+        place.copy_(piece)
+
+
+def _pieces(whole: torch.Tensor, spans: list[Span], part: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The tokens of each span, in the whole and in the part that has nothing but these."""
     spans = joined(spans)
     for (begin, end), piece in zip(spans, part.split([end - begin for begin, end in spans]), strict=True):
-        whole[begin:end] = piece
+        yield whole[begin:end], piece
+
+
+def unfilled(query: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What attention gives, for tracing: output, and the softmax's row maxima and sums, [tokens, heads, 8] in float32."""
+    statistics = query.new_empty((*query.shape[:2], 8), dtype=torch.float32)
+    return query.new_empty((*query.shape[:2], value.shape[-1])), statistics, torch.empty_like(statistics)
