@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from torchtitan_npu.errors import UserError
+from torchtitan_npu.shards import local
 
 _FIX = (
     "resume from the last checkpoint with a lower learning rate, or --training.mixed_precision_param float32;"
@@ -61,8 +61,7 @@ def check(losses: list[torch.Tensor], model_parts: Iterable[nn.Module], step: in
 def _gradients(model_parts: Iterable[nn.Module]) -> Iterator[torch.Tensor]:
     """This rank's gradients, those without elements left out."""
     grads = (parameter.grad for part in model_parts for parameter in part.parameters())
-    local = (grad.to_local() if isinstance(grad, DTensor) else grad for grad in grads if grad is not None)
-    return (grad for grad in local if grad.numel())
+    return (own for grad in grads if grad is not None and (own := local(grad)).numel())
 
 
 def _of_all_ranks(own: torch.Tensor) -> torch.Tensor:

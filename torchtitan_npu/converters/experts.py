@@ -18,11 +18,12 @@ from torchtitan.models.common.moe import GroupedExperts
 from torchtitan.models.gpt_oss.moe import GptOssGroupedExperts, ScaleBiasForward
 
 from torchtitan_npu.converters.grouped_linear import grouped_linear
+from torchtitan_npu.shards import local
 
 
 def _local(parameter: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The rank's own experts: their rows vary from step to step, which DTensor cannot express."""
-    return (parameter.to_local() if isinstance(parameter, DTensor) else parameter).to(dtype)
+    return local(parameter).to(dtype)
 
 
 class NPUGroupedExperts(GroupedExperts):

@@ -20,6 +20,8 @@ from torch.optim import AdamW
 from torchtitan.components.optimizer import OptimizersContainer
 from torchtitan.config.override import derive, override
 
+from torchtitan_npu.shards import local
+
 # Elements up to which launches cost more than bytes: the `_foreach` operators move some 50 bytes an element more, so
 # that two launches of 5 us each weigh as much as 200,000 to 300,000 elements at 1 to 1.6 TB/s; a cautious part of that.
 SMALL = 1 << 16
@@ -62,7 +64,8 @@ class NPUAdamW(AdamW):
             together[self._counts[param]].append(i)
         torch._foreach_add_(steps, 1)
         for count, rows in together.items():
-            weights, grads, *state = ([_local(kept[i]) for i in rows] for kept in (params, *lists[:-1]))
+            # Each rank its own part: all that is done is element by element.
+            weights, grads, *state = ([local(kept[i]) for i in rows] for kept in (params, *lists[:-1]))
             _update(group, count, weights, grads, *state)
 
 
@@ -71,12 +74,7 @@ def _joins(param: torch.Tensor, grad: torch.Tensor, *state: torch.Tensor) -> boo
         return False
     if isinstance(param, DTensor) and (not isinstance(grad, DTensor) or grad.placements != param.placements):
         return False
-    return 0 < _local(param).numel() <= SMALL
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """The rank's own part: all that is done to it is element by element."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return 0 < local(param).numel() <= SMALL
 
 
 def _update(

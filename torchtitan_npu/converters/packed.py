@@ -76,6 +76,6 @@ def _pieces(whole: torch.Tensor, spans: list[Span], part: torch.Tensor) -> Itera
 
 
 def unfilled(query: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What attention gives, for tracing: output, and the softmax's row maxima and sums, [tokens, heads, 8] in float32."""
+    """What attention gives, for tracing: output, and the softmax's row maxima and sums, float32 [tokens, heads, 8]."""
     statistics = query.new_empty((*query.shape[:2], 8), dtype=torch.float32)
     return query.new_empty((*query.shape[:2], value.shape[-1])), statistics, torch.empty_like(statistics)
