@@ -22,6 +22,7 @@ GOALS = {"launches": (45, 25), "bytes": (25, 25)}
 
 def step(model: str, *flags: str) -> dict[str, int]:
     """Launches and bytes of the second step, activation checkpointing as the config has it."""
+    print("  " + (" ".join(flags) or "npu"), flush=True)
     done = run("train_step.py", "--model", model, "--steps", "2", "--checkpointing", *flags)
     return {"launches": done["launches"]["total"], "bytes": done["bytes"]}
 

@@ -4,9 +4,11 @@ The file of records is what survives a process that JAX or a backend ends; a cas
 the one that ended it.
 """
 
+import ctypes
 import importlib.util
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,15 @@ import pytest
 RECORDS, TESTS, LEAVE = "JAX_CONFORMANCE_RECORDS", "JAX_CONFORMANCE_TESTS", "JAX_CONFORMANCE_LEAVE"
 POSING = "JAX_CONFORMANCE_POSING"
 _LONGEST = 4000
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Some test files import a module that the package's wheel lacks, or skip all platforms that they do not know."""
+    """Some test files import a module that the package's wheel lacks, or skip all platforms that they do not know.
+
+    A runner that is killed has no chance to end its processes: they ask to end with it.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     name = "hypothesis_test_util"
     root = Path(os.environ[TESTS])
     for path in (root / "jax" / "_src" / f"{name}.py", root / f"{name}.py"):

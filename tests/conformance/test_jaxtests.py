@@ -1,7 +1,12 @@
 """The runner of JAX's own tests: what a case comes to, whatever it does to its process; the lists only grow."""
 
+import contextlib
 import json
+import subprocess
+import sys
 import textwrap
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -81,6 +86,35 @@ def test_a_run_goes_on_where_the_last_one_ended_if_its_settings_are_the_same(clo
         file.write('{"begun": "test_two"}\n{"case": "test_tw')  # where a run that is killed may end
     assert run(passing_twice, "10") == {"test_one": "failed", "test_two": "passed"}
     assert run(passing_twice, "2") == {"test_one": "passed", "test_two": "passed"}
+
+
+def test_a_killed_runner_takes_its_processes_with_it(clone: Path, tmp_path: Path) -> None:
+    number = tmp_path / "number"
+    (clone / "tests" / "lax_test.py").write_text(
+        f"import os, pathlib, time\n"
+        f"def test_long():\n    pathlib.Path({str(number)!r}).write_text(f'{{os.getpid()}} ')\n    time.sleep(600)\n"
+    )
+    command = [sys.executable, "-m", "conformance.jaxtests", str(clone), "--file", "lax_test", "--jobs", "1"]
+    runner_process = subprocess.Popen([*command, "--output", str(tmp_path / "out")], stdout=subprocess.DEVNULL)
+    try:
+        _wait(lambda: number.exists() and number.read_text().endswith(" "))
+    finally:
+        runner_process.kill()
+        runner_process.wait()
+    _wait(lambda: not _lives(int(number.read_text())))
+
+
+def _lives(process: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes() != b""  # a zombie's is empty
+    return False
+
+
+def _wait(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_exit_code_says_whether_a_listed_case_was_lost(

@@ -17,8 +17,8 @@ def largest_difference(a: dict[int, float], b: dict[int, float]) -> float:
     return max(abs(a[step] - b[step]) for step in a)
 
 
-# Qwen-3's debug model is six times Llama's; less text keeps the test short. With so little text a step, its own learning
-# rate (8e-4) magnifies rounding: from some seeds the reference is 3e-3 off itself on a CPU without AVX-512.
+# Qwen-3's debug model is six times Llama's; less text keeps the test short. With so little text a step, its own
+# learning rate (8e-4) magnifies rounding: from some seeds the reference is 3e-3 off itself on a CPU without AVX-512.
 LESS_TEXT = ("--training.seq_len", "32", "--training.local_batch_size", "1")
 LESS_TEXT += ("--optimizer.param-groups.0.optimizer-kwargs.lr", "3e-4")
 
