@@ -13,7 +13,7 @@ from torchtitan.hf_datasets.text_datasets import DATASETS, HuggingFaceTextDataLo
 from torchtitan.models.common.attention import FlexAttention
 from torchtitan.models.gpt_oss.model import Attention as GptOssAttention
 
-from torchtitan_npu import checkpoints, kernel_packages, layouts, unserved
+from torchtitan_npu import checkpoints, kernel_packages, layouts, overrides, unserved
 from torchtitan_npu.data import corpus, dataset
 from torchtitan_npu.data.tokenizer import vocabulary_size
 from torchtitan_npu.errors import UserError
@@ -285,6 +285,7 @@ _RULES = (
     _kernels,
     _graphs,
     unserved.check,
+    overrides.check,
     _attention,
     _multi_token_prediction,
     _split_backward,

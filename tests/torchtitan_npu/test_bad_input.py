@@ -79,7 +79,6 @@ _RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     ("flags", "message"),
     [
         (["--training.seq_len", "1000000"], "exceeds attention RoPE maximum"),
-        (["--override.imports", "no.such.module"], "override target 'no.such.module'"),
         (["--checkpoint.enable", "--checkpoint.load_step", "77"], "load_step=77 not found"),
     ],
 )
@@ -225,6 +224,26 @@ def test_upstreams_kernel_overrides_are_refused(data: Path) -> None:
     upstream = ("--override.imports", "torchtitan.overrides.helion_rope.helion_rope")
     with pytest.raises(UserError, match=r"Triton, Helion or CUDA"):
         entry._configure(str(data), [*LLAMA, *SMALL, *upstream])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message", "fix"),
+    [
+        (["examples.own_override.float32_norm"], "both claim node", "--npu.reference_parts norm leaves"),
+        (
+            ["examples.own_override.float32_norm", "--npu.reference_parts", "rope"],
+            "both claim node",
+            "--npu.reference_parts rope,norm leaves",
+        ),
+        (["no.such.module"], "module 'no.such' could not be imported", "full names"),
+        (["examples.own_override.float64_norm"], "names no registered @override", "full names"),
+    ],
+)
+def test_overrides_that_cannot_be_applied_are_refused_before_the_start(data: Path, flags, message, fix) -> None:
+    with pytest.raises(UserError) as refused:
+        configure(data, "--override.imports", *flags)
+    assert message in refused.value.cause
+    assert fix in refused.value.fix
 
 
 def test_prepared_data_is_used_and_flags_win(data: Path) -> None:
