@@ -13,6 +13,7 @@ import pytest
 
 from conformance.jaxtests import cli, passing, report, runner, verdicts
 from conformance.jaxtests.verdicts import Verdict
+from xla_npu.compiler import builder
 
 CASES = """
     import os, time, unittest
@@ -149,6 +150,7 @@ def test_a_folder_that_is_no_clone_is_refused_with_the_command_that_makes_one(
 
 def test_only_a_dtype_that_is_lacking_makes_a_failure_a_refusal() -> None:
     assert verdicts.of("failed", "element type f64 does not exist on the NPU") == Verdict.REFUSED
+    assert verdicts.of("failed", str(builder.lacks("Add", "f64"))) == Verdict.REFUSED
     assert verdicts.of("failed", "AssertionError: Not equal to tolerance") == Verdict.FAILED
     assert verdicts.of("failed", "this operation has no lowering to CANN operators") == Verdict.FAILED
 

@@ -402,7 +402,10 @@ class Builder:
             return self.graph.constant(array.astype(STORAGE_NUMPY[dtype]), dtype)
         if dtype == "f64" and value.dtype != "i64":  # float64 is made from int64 only
             if np.dtype(STORAGE_NUMPY[value.dtype]).kind not in "iub":
-                raise Unsupported(f"the NPU has no Cast from type {value.dtype} to f64")
+                raise Unsupported(
+                    f"the NPU has no Cast for type f64 from {value.dtype}, but from integers. "
+                    "Keep float32 with astype, or run this part on JAX's CPU backend"
+                )
             value = self.cast_value(value, "i64")
         return self.emit("Cast", [value], dtype, value.shape, dst_type=GE_ENUM[dtype])
 
