@@ -27,10 +27,11 @@ def check(config: Any) -> None:
 
 
 def _fix(refusal: str, reference_parts: list[str]) -> str:
-    """What leaves the preset's own override out, where it is one of two that claim a node."""
+    """What leaves the preset's own override out, where it is one of two that claim a node; or how to name one."""
     ours = [declared.part for declared in CONVERTERS if f"'{declared.factory}'" in refusal]
     if not ours:
-        return "--override.imports takes the full names of @override functions, which PYTHONPATH must lead to"
+        names = "--override.imports takes the full names of @override functions, which PYTHONPATH must lead to"
+        return names if " target '" in refusal else ""  # else upstream says all there is to say
     if set(ours) <= set(reference_parts):
         return "--npu.converters none leaves all of the preset out"
     return f"--npu.reference_parts {','.join(dict.fromkeys([*reference_parts, *ours]))} leaves the preset's own out"

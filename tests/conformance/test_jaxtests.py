@@ -9,11 +9,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
 from conformance.jaxtests import cli, passing, report, runner, verdicts
 from conformance.jaxtests.verdicts import Verdict
+from tests.xla_npu.programs import compile_function
 from xla_npu.compiler import builder
+from xla_npu.compiler.errors import Unsupported
 
 CASES = """
     import os, time, unittest
@@ -151,6 +155,9 @@ def test_a_folder_that_is_no_clone_is_refused_with_the_command_that_makes_one(
 def test_only_a_dtype_that_is_lacking_makes_a_failure_a_refusal() -> None:
     assert verdicts.of("failed", "element type f64 does not exist on the NPU") == Verdict.REFUSED
     assert verdicts.of("failed", str(builder.lacks("Add", "f64"))) == Verdict.REFUSED
+    with jax.enable_x64(True), pytest.raises(Unsupported) as cast:
+        compile_function(lambda x: x.astype(np.float64), np.ones(3, np.float32))
+    assert verdicts.of("failed", str(cast.value)) == Verdict.REFUSED
     assert verdicts.of("failed", "AssertionError: Not equal to tolerance") == Verdict.FAILED
     assert verdicts.of("failed", "this operation has no lowering to CANN operators") == Verdict.FAILED
 

@@ -246,6 +246,14 @@ def test_overrides_that_cannot_be_applied_are_refused_before_the_start(data: Pat
     assert fix in refused.value.fix
 
 
+def test_a_setting_that_an_override_does_not_take_is_named_without_other_advice(data: Path) -> None:
+    with pytest.raises(UserError, match=r"float32_norm\(\) got an unexpected keyword argument 'eps'") as refused:
+        configure(
+            data, "--npu.reference_parts", "norm", "--override.imports", 'examples.own_override.float32_norm={"eps": 1}'
+        )
+    assert refused.value.fix == ""
+
+
 def test_prepared_data_is_used_and_flags_win(data: Path) -> None:
     entry._prepare_process()
     config = entry._configure(str(data), [*LLAMA, *SMALL])
